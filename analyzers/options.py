@@ -9,6 +9,7 @@ from pathlib import Path
 from tracer.errors import UsageError
 from tracer.records.columns import SPECS, ColumnSpec
 from tracer.records.result import ViewOptions
+from tracer.support.suggestions import suggest
 
 __all__ = [
     "ADDITION_CONVENTIONS",
@@ -102,7 +103,10 @@ def sort_column(sort: str, by: str) -> ColumnSpec:
         if header is not None and sort.lower() in (header, header.removesuffix(" µs")):
             return spec
     headers = ", ".join(dict.fromkeys(spec.header or spec.name for spec in columns))
-    raise UsageError(f"rows by {by} have no column '{sort}'", f"Sort by one of: {headers}.")
+    short = [s.name for s in columns] + [s.header.removesuffix(" µs") for s in columns if s.header]
+    near = suggest(sort, {each.lower(): each for each in short}.values())
+    what = f"rows by {by} have no column '{sort}'"
+    raise UsageError(what, near.rstrip() or f"Sort by one of: {headers}.")
 
 
 def _has(by: str, spec: ColumnSpec) -> bool:

@@ -25,6 +25,7 @@ from tracer.exporters.registry import all_exporters, exporter_of
 from tracer.graph import loading, user_operators
 from tracer.graph.model import Model
 from tracer.support.imports import import_file, not_installed
+from tracer.support.suggestions import suggest
 
 _ANY_SEED = 2**32
 """numpy takes seeds below this."""
@@ -197,7 +198,9 @@ def _model(source: str, arguments: dict[str, Any], *, trust: bool, seed: int | N
         for name in path.split("."):
             if not hasattr(target, name):
                 owner = "" if target is module else f" '{getattr(target, '__name__', target)}'"
-                raise InputError(f"{file}{owner} has no '{name}'", f"{_alternatives(target)}.")
+                near = suggest(name, vars(target))
+                hint = f"{near}{_alternatives(target)}."
+                raise InputError(f"{file}{owner} has no '{name}'", hint)
             target = getattr(target, name)
         return _model_of(target, source, arguments)
 

@@ -29,6 +29,7 @@ from tracer.analyzers.energy.energy_model import (
 from tracer.analyzers.options import energy_models
 from tracer.errors import InputError, UsageError, refusing
 from tracer.support.files import read_regular
+from tracer.support.suggestions import suggest
 from tracer.support.types import FloatArray
 
 _OPERATIONS = ("mul", "add")
@@ -102,7 +103,7 @@ def find(spec: str) -> EnergyModel:
         return _read(Path(spec))
     raise UsageError(
         f"there is no energy model '{spec}'",
-        f"There are {', '.join(names())}; or give a .toml file.",
+        f"{suggest(spec, names())}There are {', '.join(names())}; or give a .toml file.",
     )
 
 

@@ -95,7 +95,7 @@ def test_a_plain_width_is_a_number():
         ("18(overflow=clip)", r"accumulator '18\(overflow=clip\)': overflow 'clip'"),
         ("18(wrap)", "'wrap' is not a property. It is one of overflow=…, order=…"),
         ("18(product_bits=x)", "product_bits = 'x'. It is a whole number"),
-        ("x86-madubs", "'x86-madubs' is not an accumulator. Similar names are x86-maddubs"),
+        ("x86-madubs", "'x86-madubs' is not an accumulator. Did you mean 'x86-maddubs'"),
         ("c1=18,*=nonsense", r"accumulator '\*=nonsense': .* is not an accumulator. It is one as"),
     ],
 )

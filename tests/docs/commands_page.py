@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 import tracer.cli
+from tracer.cli._command import VOICE
 
 HEAD = """# Commands
 
@@ -47,10 +48,14 @@ def _command(name: str) -> Iterator[str]:
 
 
 def _groups(command: click.Command) -> dict[str, list[click.Option]]:
-    """The options by the section of the help that they are in, in its order."""
+    """The options by the section of the help that they are in, in its order.
+
+    Those that all commands have are on the page of the command line.
+    """
     groups: dict[str, list[click.Option]] = {}
     for option in command.params:
-        if isinstance(option, click.Option):
+        everywhere = option in VOICE or "--help-all" in option.opts
+        if isinstance(option, click.Option) and not everywhere:
             group = getattr(option, "group", None)
             groups.setdefault(group.title if group else _GENERAL, []).append(option)
     return groups

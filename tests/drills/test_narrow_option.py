@@ -13,7 +13,7 @@ ADDED = """
 
 def test_an_option_takes_one_field(copy, repository):
     copy.edit(ARGUMENTS, FIELD, ADDED)
-    page = copy.tracer("narrow", "--help")
+    page = copy.tracer("narrow", "--help-all")
     accumulators = page.partition("Accumulators:")[2].partition("\n\n")[0]
     assert "--rounds N" in accumulators and "Rounds of the drill.  [default: 1]" in accumulators
     shown = copy.python("import inspect, tracer; print(inspect.signature(tracer.narrow))")

@@ -55,7 +55,7 @@ def test_an_overflow_mode_takes_three_edits(copy):
         "    if rule == ZERO:\n        return",
     )
     assert "assert_never" not in check_types(copy)
-    assert "mirror" in copy.tracer("interpret", "--help")
+    assert "mirror" in copy.tracer("interpret", "--help-all")
     by_hand, tree, by_sign = copy.python(COMPUTE).split("\n")[:3]
     assert by_hand == "[[-96]]"  # 100, 200 -> 54, 54 - 150
     assert tree == by_sign == "True True True"

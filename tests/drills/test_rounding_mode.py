@@ -35,7 +35,7 @@ def test_a_rounding_mode_takes_the_edits_that_the_type_checker_names(copy):
         "    if rule == 99:\n        return floor + (rest > 0)\n"
         "    if rule == _TRUNCATE:\n        return",
     )
-    assert "ceiling" in copy.tracer("interpret", "--help")
+    assert "ceiling" in copy.tracer("interpret", "--help-all")
     by_hand, *agreed = copy.python(COMPUTE).split("\n")[:3]
     assert by_hand == "[[10]]"  # 5/4 + 11/4 + 17/4 upwards: 2 + 3 + 5
     assert agreed == ["True", "True"]

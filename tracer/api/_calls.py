@@ -151,7 +151,7 @@ dims = partial(
     option,
     "Size of an open dimension, by its symbol or as INPUT:AXIS, e.g. --dim sequence=128 or "
     "--dim x:2=48. Repeatable.  [default: the usual size of such an input]",
-    None, group=INPUT, flag="--dim", multiple=True, convert=dict,
+    None, group=INPUT, flag="--dim", multiple=True, convert=dict, common=True,
 )  # fmt: skip
 convention = partial(
     option, "How the additions of a convolution are counted; see docs/counting.md.", "plain",
@@ -179,7 +179,7 @@ data = partial(
     option,
     f"Data set: {SOURCES}. digits:train is the training split of digits, digits*28 repeats digits "
     "28 times.",
-    flag="--data", metavar="DATA", reads=(),
+    flag="--data", metavar="DATA", reads=(), common=True,
 )  # fmt: skip
 data_dir = partial(
     option, "Folder with the files of cifar10 and mnist.", "data", kw_only=True, metavar="FOLDER"
@@ -193,7 +193,7 @@ energy_of_sums = partial(
 )  # fmt: skip
 inputs = partial(
     option, "Input values: an .npz file or a test_data_set folder.  [default: random]", None,
-    reads=("path",),
+    reads=("path",), common=True,
 )  # fmt: skip
 seed = partial(option, "Seed of random inputs.", 0, group=INPUT, shown=True)
 threads = partial(option, "Threads per operator.  [default: all cores]", 0, group=ONNX)
@@ -247,7 +247,7 @@ depth = partial(
 
 def batch(default: str, group: str = INPUT) -> Any:
     """One batch size."""
-    return option(f"Batch size.  [default: {default}]", None, group=group)
+    return option(f"Batch size.  [default: {default}]", None, group=group, common=True)
 
 
 def energy(default: str, group: str) -> Any:
@@ -262,13 +262,13 @@ def energy(default: str, group: str) -> Any:
 def test(default: str, group: str) -> Any:
     """The data set to measure accuracy on."""
     text = f"Data set for measuring accuracy.  [default: {default}]"
-    return option(text, None, group=group, metavar="DATA", reads=())
+    return option(text, None, group=group, metavar="DATA", reads=(), common=True)
 
 
 def metric(group: str, reference: str = "with wide accumulators") -> Any:
     """The accuracy metric; some compare with the outputs of a `reference`."""
     text = METRIC.replace("with wide accumulators", reference)
-    return option(text, None, group=group, metavar="NAME")
+    return option(text, None, group=group, metavar="NAME", common=True)
 
 
 def input_shape(default: str, group: str) -> Any:
@@ -276,7 +276,7 @@ def input_shape(default: str, group: str) -> Any:
     return option(
         "Shape of an input, batch first. Repeat it for further inputs.  "
         f"[default: {default}]",
-        None, group=group, multiple=True, metavar="1,3,32,32", reads=(),
+        None, group=group, multiple=True, metavar="1,3,32,32", reads=(), common=True,
         convert=lambda texts: [_shape(text) for text in texts] or None,
     )  # fmt: skip
 
@@ -321,7 +321,7 @@ class Inputs:
     inputs: Sequence[Path] = option(
         "Input values: an .npz file or a test_data_set folder; any number of them, and folders of "
         "them.  [default: random]",
-        (), group=INPUT, multiple=True, rule=RULES["register"],
+        (), group=INPUT, multiple=True, rule=RULES["register"], common=True,
     )  # fmt: skip
     data: str | None = data(None, group=INPUT)
     data_dir: Path = data_dir(group=INPUT)

@@ -25,15 +25,15 @@ _MODEL = "Model"
 class _Export:
     """The options of a command that are fields of ExportOptions, which imports numpy."""
 
-    framework: str | None = _calls.framework(group=_MODEL)
+    framework: str | None = _calls.framework(group=_MODEL, common=True)
     to: str | None = option(
         "Convert SOURCE, a quantised .onnx file: QuantizeLinear and DequantizeLinear to Quant "
         "(qonnx), or back (qdq).  [default: export a framework's model]",
-        None, group=_calls.ONNX, rule=TEXT, reads=("choice", "qonnx", "qdq"),
+        None, group=_calls.ONNX, rule=TEXT, reads=("choice", "qonnx", "qdq"), common=True,
     )  # fmt: skip
     opset: int | None = option(
         "Version of the ONNX operator set.  [default: 20 for torch, 11 for Chainer]", None,
-        group=_calls.ONNX, rule=integer(1),
+        group=_calls.ONNX, rule=integer(1), common=True,
     )  # fmt: skip
     static_batch: bool = option(
         "Fix the batch size to that of the inputs.", False, group=_calls.ONNX, rule=FLAG
@@ -63,14 +63,16 @@ class ExportArguments(Contained):
     GROUPS = (_MODEL, _calls.INPUT, _calls.ONNX, _calls.TOLERANCE, "Output")
 
     model: object
-    path: str | Path = option("The .onnx file to write.", group="Output", flag="-o --output")
+    path: str | Path = option(
+        "The .onnx file to write.", group="Output", flag="-o --output", common=True
+    )
     _: KW_ONLY
     options: ExportOptions | None = part(
         _Export, None, build=_export_options,
         rule=maybe(instance("tracer.exporters.records.ExportOptions")),
     )  # fmt: skip
-    args: Mapping[str, object] | None = _calls.args(group=_MODEL)
-    weights: Path | None = _calls.weights(group=_MODEL)
+    args: Mapping[str, object] | None = _calls.args(group=_MODEL, common=True)
+    weights: Path | None = _calls.weights(group=_MODEL, common=True)
     trust: bool = _calls.trust(group=_MODEL)
     input_shape: Sequence[int] | Sequence[Sequence[int]] | None = _calls.input_shape(
         "the model's", _calls.INPUT

@@ -30,11 +30,11 @@ class FusionsArguments(Contained):
     inputs: str | Path | Sequence[str | Path] | None = option(
         "Input values to compare on: an .npz file or a test_data_set folder. Repeatable.  "
         "[default: random, twice]",
-        None, group=_calls.INPUT, reads=("path",), multiple=True,
+        None, group=_calls.INPUT, reads=("path",), multiple=True, common=True,
     )  # fmt: skip
     seed: int = _calls.seed()
-    optimization: str = _calls.optimization("all")
-    threads: int = _calls.threads()
+    optimization: str = _calls.optimization("all", common=True)
+    threads: int = _calls.threads(common=True)
     register: Sequence[str | Path] = _calls.register()
     executor: str = "onnxruntime"
 

@@ -45,7 +45,7 @@ class _Inputs(_calls.Inputs):
     inputs: Sequence[Path] = option(
         "Input values: an .npz file or a test_data_set folder; with --accumulator any number of "
         "them, and folders of them.  [default: random]",
-        (), group=_calls.INPUT, multiple=True, rule=RULES["register"],
+        (), group=_calls.INPUT, multiple=True, rule=RULES["register"], common=True,
     )  # fmt: skip
 
 
@@ -64,7 +64,7 @@ class InterpretArguments(Contained):
     threads: int = _calls.threads_of_interpreter(group=_calls.RUNS)
     against: Literal["ort"] | None = option(
         "Compare every node with onnxruntime; exit 1 if one differs by itself.", None,
-        group=_calls.RUNS, reads=("choice", "ort"),
+        group=_calls.RUNS, reads=("choice", "ort"), common=True,
     )  # fmt: skip
     fallback: Literal["ort"] | None = option(
         "Compute the nodes that the interpreter has no operator for by onnxruntime.  [default: "

@@ -31,7 +31,8 @@ class NarrowArguments(Contained):
     bits: int | str | Sequence[int] = option(
         "Width that all sums must fit: 16. 'conv1=18,*=16' sets it by node, operator or module. "
         "12:20 tries each width, and keeps the narrowest within the budget.",
-        group=_SUMS, rule=_WIDTHS, metavar="WIDTHS", reads=(),
+        group=_SUMS, rule=_WIDTHS, flag="--accumulator --bits", metavar="WIDTHS", reads=(),
+        common=True,
     )  # fmt: skip
     data: str | Path = _calls.data(group=_calls.INPUT)
     _: KW_ONLY
@@ -43,16 +44,16 @@ class NarrowArguments(Contained):
     tile: int | None = option(
         "Terms that are summed in a register of --bits, as hardware of two levels does; a register "
         "of 32 bits adds the sums.  [default: all terms]",
-        None, group=_SUMS, metavar="N",
+        None, group=_SUMS, metavar="N", common=True,
     )  # fmt: skip
     weight_bits: int | None = option(
         "Bits, 2 to 8, that weights are rounded to before anything else.  [default: those of the "
         "model]",
-        None, group=_SUMS, rule=maybe(integer(2, 8)), metavar="N",
+        None, group=_SUMS, rule=maybe(integer(2, 8)), metavar="N", common=True,
     )  # fmt: skip
     budget: float = option(
         "Accuracy that may be lost, in percentage points or the metric's unit.", 1.0,
-        group=_SUMS, rule=amount("points"),
+        group=_SUMS, rule=amount("points"), common=True,
     )  # fmt: skip
     limit: int | None = option(
         "Samples of the training split to fit layers on.", 512, group=_calls.INPUT

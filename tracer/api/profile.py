@@ -34,15 +34,16 @@ class ProfileArguments(Contained):
     model: ModelSource
     _: KW_ONLY
     batch: int | Sequence[int] | None = option(
-        "Batch sizes, e.g. 1,16,64.", None, group=_calls.INPUT, rule=swept(RULES["batch"])
-    )
+        "Batch sizes, e.g. 1,16,64.", None,
+        group=_calls.INPUT, rule=swept(RULES["batch"]), common=True,
+    )  # fmt: skip
     dims: Mapping[str, int] | None = _calls.dims()
     inputs: InputPaths | Samples = part(_calls.Inputs, None, build=_calls.chosen_inputs)
     seed: int = _calls.seed()
     runs: int | None = option(
         "Inferences to measure.  [default: as many as --precision needs, in 0.5 to 1.5 s, at least "
         "10; fewer if these take more than 10 s]",
-        None, group=_calls.RUNS,
+        None, group=_calls.RUNS, common=True,
     )  # fmt: skip
     precision: float | None = option(
         "Without --runs, measure until the times of the ten slowest rows are known to this share "
@@ -56,7 +57,7 @@ class ProfileArguments(Contained):
     min_time: float | None = option("Shortest time to measure for.", None, group=_calls.RUNS)
     threads: int | Sequence[int] = option(
         "Threads per operator, e.g. 1,2,4.  [default: all cores]", 0,
-        group=_calls.RUNS, rule=swept(RULES["threads"]),
+        group=_calls.RUNS, rule=swept(RULES["threads"]), common=True,
     )  # fmt: skip
     prefill: int | None = _calls.prefill()
     decode: int | None = _calls.decode()
@@ -68,7 +69,7 @@ class ProfileArguments(Contained):
     )  # fmt: skip
     provider: str | None = option(
         "Execution provider of onnxruntime: cpu, cuda, tensorrt, openvino, …", None,
-        group=_calls.ONNX, metavar="NAME", typed="cpu",
+        group=_calls.ONNX, metavar="NAME", typed="cpu", common=True,
     )  # fmt: skip
     provider_options: Mapping[str, str] | None = _calls.provider_options()
     register: Sequence[str | Path] = _calls.register()

@@ -32,7 +32,8 @@ class _EitherOptions(QuantizationOptions):
 
     weight_bits: str | None = option(
         "Quantise the weights of MatMul alone, to this many bits.", None,
-        group=_WEIGHTS, rule=TEXT, flag="--weights", reads=_choices(BITS),
+        group=_WEIGHTS, rule=TEXT, flag="--weight-bits --weights", reads=_choices(BITS),
+        common=True,
     )  # fmt: skip
     block: str = option(
         "Weights that share a scale.", "32", group=_WEIGHTS, rule=TEXT, reads=_choices(BLOCKS)
@@ -73,7 +74,7 @@ class QuantizeArguments(Contained):
     model: ModelSource
     calibrate: str | Path | None = option(
         f"Data set to calibrate with: {_calls.SOURCES}. Weights alone need none.", None,
-        group=_CALIBRATION, metavar="DATA", reads=(),
+        group=_CALIBRATION, flag="--data --calibrate", metavar="DATA", reads=(), common=True,
     )  # fmt: skip
     _: KW_ONLY
     limit: int | None = option(

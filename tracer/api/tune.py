@@ -34,24 +34,26 @@ class TuneArguments(Contained):
     dims: Mapping[str, int] | None = _calls.dims(group=_START)
     inputs: InputPaths | Samples = _calls.inputs(group=_START)
     seed: int = _calls.seed(group=_START)
-    threads: int = _calls.threads(group=_START)
+    threads: int = _calls.threads(group=_START, common=True)
     optimization: str | None = _calls.optimization(None, group=_START)
     provider: str | None = option(
         "Execution provider of onnxruntime: cpu, cuda, tensorrt, …", None,
-        group=_START, metavar="NAME", typed="cpu", shown=True,
+        group=_START, metavar="NAME", typed="cpu", shown=True, common=True,
     )  # fmt: skip
     goal: str = option(
         "What to improve: the time of a run, samples per second, or the memory of a session.",
         "latency", group=_SEARCH, reads=("choice", *GOALS),
-        rule=Rule(f"one of {', '.join(GOALS)}", lambda value: value in GOALS),
+        rule=Rule(f"one of {', '.join(GOALS)}", lambda value: value in GOALS), common=True,
     )  # fmt: skip
     only: Sequence[str] | None = option(
         "Changes to try, e.g. threads,spinning.  [default: all that may help]", None,
         group=_SEARCH, rule=_WORDS, flag="--try", typed=(), convert=_calls.or_none,
+        common=True,
     )  # fmt: skip
     apply: Sequence[str] | None = option(
         "Changes to make without measuring, e.g. folding=shapes.  [default: search]", None,
         group=_SEARCH, rule=_WORDS, metavar="CHANGE=FORM,…", typed=(), convert=_calls.or_none,
+        common=True,
     )  # fmt: skip
     allow: Sequence[str] = option(
         "Changes of results to allow: quantize, float16.  [default: none]", (),
@@ -59,11 +61,11 @@ class TuneArguments(Contained):
         rule=Rule(
             f"a list of {', '.join(EFFECTS)}",
             lambda value: not isinstance(value, str) and set(value) <= set(EFFECTS),
-        ),
+        ), common=True,
     )  # fmt: skip
     max_seconds: float = option(
         "Longest time for the command.  [default: 120 for the search]", 120.0,
-        group=_SEARCH, rule=amount("seconds"), limits_command=True,
+        group=_SEARCH, rule=amount("seconds"), limits_command=True, common=True,
     )  # fmt: skip
     tolerance: Tolerance | None = None
     output: str | Path | None = None

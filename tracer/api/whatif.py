@@ -44,7 +44,7 @@ class WhatIfArguments(Contained):
     accumulator: int | str | Sequence[int] = option(
         "Widths to try, in bits: 12:32 or 12,14,16. 'conv1=18,12:32' keeps node conv1 at 18 bits. "
         "Or accumulators of any kind to compare: fp32,tc:h100,fp16.",
-        group=SUMS, rule=_WIDTHS, metavar="WIDTHS|LIST", reads=(),
+        group=SUMS, rule=_WIDTHS, metavar="WIDTHS|LIST", reads=(), common=True,
     )  # fmt: skip
     data: str | Path = _calls.data(group=_calls.INPUT)
     data_dir: str | Path = _calls.data_dir(group=_calls.INPUT)
@@ -53,7 +53,7 @@ class WhatIfArguments(Contained):
         WhatIfOptions, None, rule=maybe(instance("tracer.whatif.options.WhatIfOptions"))
     )
     _: KW_ONLY
-    threads: int = _calls.threads_of_interpreter(group="Search")
+    threads: int = _calls.threads_of_interpreter(group="Search", common=True)
     trace: str | Path | None = None
     force: bool = False
     cluster: Client | str | None = None

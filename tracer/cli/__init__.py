@@ -10,13 +10,16 @@ from collections.abc import Sequence
 import click
 import cloup
 
-from tracer import __version__
-from tracer.cli._messages import tell, tell_standing, write_incident
+from tracer.cli import _messages
+from tracer.cli._command import VOICE
+from tracer.cli._kinds import kind_of
+from tracer.cli._messages import tell_error, tell_standing, tell_time, write_incident
 from tracer.cli._options import DEBUG
 from tracer.cli._typed import keep_words
 from tracer.containment import activity, signals
 from tracer.errors import InputError, LimitError, TracerError, is_lack_of_memory, out_of_memory
 from tracer.support import files, temporary
+from tracer.support.suggestions import suggest
 
 SECTIONS = {
     "Measure": ("profile", "compare", "report", "demo"),
@@ -25,6 +28,7 @@ SECTIONS = {
 }
 """Commands in the order of `tracer --help`."""
 
+ALIASES = {"quantise": "quantize", "what-if": "whatif", "what_if": "whatif"}
 _NARROWEST = 20
 """Characters of a line of help."""
 _COMMAND = re.compile(r'^def command\(.*?"""([^\n]+)', re.DOTALL | re.MULTILINE)
@@ -43,6 +47,8 @@ class Commands(cloup.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Imports the module of one command; None where there is no such module."""
+        if cmd_name == _help.name:
+            return _help
         if cmd_name not in self.list_commands(ctx):
             return None
         command = importlib.import_module(f"tracer.cli.{cmd_name}").command
@@ -56,6 +62,20 @@ class Commands(cloup.Group):
         name, command, words = super().resolve_command(ctx, args)
         keep_words(ctx, words)
         return name, command, words
+
+    def resolve_command_name(self, ctx: click.Context, name: str) -> str | None:
+        """Returns the name of a command for the name or an alias of one, else None."""
+        name = ALIASES.get(name, name)
+        return name if self.get_command(ctx, name) else None
+
+    def handle_bad_command_name(
+        self, bad_name: str, valid_names: list[str], error: click.UsageError
+    ) -> click.UsageError:
+        """Returns the error for a command that is not there: a typing error, or a file."""
+        near = suggest(bad_name, [*self.list_commands(click.Context(self)), *ALIASES, _help.name])
+        kind = kind_of(bad_name)
+        remedy = near if kind is None else kind.remedy.format(bad_name)
+        return click.UsageError(f"No such command '{bad_name}'. {remedy}".rstrip(), error.ctx)
 
     def list_sections(
         self, ctx: click.Context, include_default_section: bool = True
@@ -91,9 +111,9 @@ def _listed(name: str) -> click.Command | None:
         "help_option_names": ["-h", "--help"],
         "formatter_settings": cloup.HelpFormatter.settings(col1_max_width=22),
     },
+    params=list(VOICE),
     epilog="Shell completion, exit codes and environment variables: docs/command-line.md.",
 )
-@click.version_option(__version__, package_name="tracer-onnx")
 @DEBUG
 def tracer(debug: bool) -> None:
     """Show where a model spends its time, and how few accumulator bits it needs.
@@ -104,6 +124,18 @@ def tracer(debug: bool) -> None:
       tracer count model.onnx --by op
       tracer profile --help
     """
+
+
+@click.command("help")
+@click.argument("name", required=False, shell_complete=lambda ctx, param, begin: [
+    each for each in tracer.list_commands(ctx) if each.startswith(begin)
+])  # fmt: skip
+@click.pass_context
+def _help(ctx: click.Context, name: str | None) -> None:
+    """Show the help of a command, as --help does."""
+    group = ctx.find_root()
+    words = ["--help"] if name is None else [name, "--help"]
+    tracer.main(words, group.info_name, standalone_mode=False, terminal_width=group.terminal_width)
 
 
 def main(args: list[str] | None = None) -> int:
@@ -118,11 +150,13 @@ def run(command: click.Command, name: str, args: list[str] | None = None) -> int
     if debug:  # users append it to a failed command, where click would not accept it
         args = ["--debug", *(arg for arg in args if arg != "--debug")]
     files.begin()
+    _messages.begin()
     try:
         with signals.raising():
             # click cannot break lines shorter than this
             width = _NARROWEST if shutil.get_terminal_size().columns < _NARROWEST else None
             code = command.main(args, prog_name=name, standalone_mode=False, terminal_width=width)
+        tell_time("done")
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
@@ -135,7 +169,7 @@ def run(command: click.Command, name: str, args: list[str] | None = None) -> int
             raise
         line, code = _line_and_code(error, [name, *args])
         tell_standing()
-        tell(f"{name}: {line}")
+        tell_error(f"{name}: {line}", error)
         activity.end(code)  # before memory is freed, which may run a user's code
     return code if isinstance(code, int) else 0
 
@@ -150,10 +184,11 @@ def _line_and_code(error: BaseException, command: Sequence[str]) -> tuple[str, i
         case signals.TimeUp():
             return f"error: {error}", LimitError.exit_code
         case click.ClickException():
-            line = " ".join(error.format_message().split()).rstrip(".")
+            line = " ".join(error.format_message().split())
+            end = "" if line.endswith((".", "?")) else "."
             context = getattr(error, "ctx", None)
             advice = f" Try '{context.command_path} --help'." if context else ""
-            return f"error: {line}.{advice}", error.exit_code
+            return f"error: {line}{end}{advice}", error.exit_code
         case TracerError():
             return f"error: {temporary.without_folders(str(error))}", error.exit_code
         case OSError():

@@ -50,7 +50,7 @@ _accumulator = partial(
     option,
     "Accumulators, for all nodes or by node, operator or module: a width in bits, two levels, "
     "or a preset as x86-maddubs, e.g. 18, 'conv1=18,Gemm=two-level(16,256,32),*=17'.",
-    None, group=_GROUP, reads=(), metavar="SPEC|RULES|FILE.toml",
+    None, group=_GROUP, reads=(), metavar="SPEC|RULES|FILE.toml", common=True,
 )  # fmt: skip
 _magnitude = partial(
     option, "Do not count the sign in widths: N bits hold -2^N to 2^N - 1.", None,

@@ -33,7 +33,55 @@ _KEPT = 20
 """Files of internal errors in the folder; older ones go."""
 
 
+_voice = {"quiet": False, "verbose": False}
+_began = time.monotonic()
+
+
+def begin() -> None:
+    """Begins a command, which says as much as commands do by default."""
+    global _began
+    _began = time.monotonic()
+    _voice.update(quiet=False, verbose=False)
+
+
+def set_voice(name: str) -> None:
+    """Makes this command `quiet` or `verbose`."""
+    _voice[name] = True
+
+
+def is_quiet() -> bool:
+    """Whether the command says nothing but its result and errors."""
+    return _voice["quiet"]
+
+
+def is_verbose() -> bool:
+    """Whether the command says all there is."""
+    return _voice["verbose"]
+
+
+def tell_time(step: str) -> None:
+    """Writes the seconds since the command began and what begins now, if the command is verbose."""
+    if is_verbose():
+        tell(f"{time.monotonic() - _began:7.2f} s  {step}")
+
+
+def tell_error(text: str, error: BaseException) -> None:
+    """Writes the line of an error, and its causes if the command is verbose."""
+    _write(text)
+    cause = error.__cause__ or error.__context__
+    while is_verbose() and cause is not None:
+        kind = f"{type(cause).__module__}.{type(cause).__qualname__}".removeprefix("builtins.")
+        _write(f"  caused by {kind}: {cause}")
+        cause = cause.__cause__ or cause.__context__
+
+
 def tell(text: str) -> None:
+    """Writes a line to stderr, unless the command is quiet."""
+    if not is_quiet():
+        _write(text)
+
+
+def _write(text: str) -> None:
     """Writes a line to stderr, if anybody is left to read it."""
     with contextlib.suppress(OSError, ValueError):  # a closed pipe, or a closed stream
         click.echo(message(text), err=True)
@@ -65,7 +113,10 @@ def reading(paths: Iterable[object]) -> contextlib.AbstractContextManager[None]:
 @contextlib.contextmanager
 def progress() -> Iterator[Progress]:
     """Yields a callback that draws one bar for each task; a total of 0 means unknown."""
-    if sys.stderr is None or not sys.stderr.isatty():
+    if is_verbose():
+        yield activity.noting(_telling_steps())
+        return
+    if is_quiet() or sys.stderr is None or not sys.stderr.isatty():
         yield activity.noting(silent)
         return
     from rich import progress as bars
@@ -101,6 +152,17 @@ def progress() -> Iterator[Progress]:
     finally:
         if tasks:
             bar.stop()
+
+
+def _telling_steps() -> Progress:
+    told = set[str]()
+
+    def update(done: int, total: int, task: str) -> None:
+        if task not in told:
+            told.add(task)
+            tell_time(f"{task} ({total:,})" if total > 1 else task)
+
+    return update
 
 
 def estimating(report: Progress) -> Progress:

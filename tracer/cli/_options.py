@@ -25,9 +25,13 @@ from tracer.analyzers.options import (
     sort_column,
 )
 from tracer.api import _calls
+from tracer.cli._command import Option
+from tracer.cli._kinds import refuse_other
+from tracer.cli._messages import is_verbose
 from tracer.cli._types import (
     Amount,
     Argument,
+    Choice,
     Count,
     EnergyModelName,
     Integers,
@@ -55,9 +59,9 @@ _LEAST_MEMORY = 512
 """MiB. The libraries alone take 300; with less, some of them hang or end the process."""
 
 _READERS: Mapping[str, Callable[..., Any]] = {
-    "amount": Amount, "argument": Argument, "choice": lambda *choices: click.Choice(choices),
+    "amount": Amount, "argument": Argument, "choice": lambda *choices: Choice(choices),
     "count": Count, "counts": Integers, "energy": EnergyModelName, "integer": lambda: int,
-    "optimization": lambda: click.Choice(OPTIMIZATIONS),
+    "optimization": lambda: Choice(OPTIMIZATIONS),
     "optimizations": lambda: Words(OPTIMIZATIONS), "pair": Pair, "path": PathName,
     "percent": Percent, "size": Size, "words": lambda *allowed: Words(allowed),
 }  # fmt: skip
@@ -151,7 +155,7 @@ def _option(declared: Field[Any]) -> Decorator:
     if line.pop("limits_command", False):
         settings["callback"] = limit_seconds
     settings |= {name: line[name] for name in line.keys() - {"flag", "group", "convert"}}
-    return cloup.option(*flag_of(declared).split(), declared.name, **settings)
+    return cloup.option(*flag_of(declared).split(), declared.name, cls=Option, **settings)
 
 
 def bundle(parameter: str, build: Callable[..., Any], *options: Decorator) -> Decorator:
@@ -247,7 +251,7 @@ WORKERS = bundle(
     "cluster", _cluster,
     cloup.option_group(
         "Workers",
-        cloup.option("--workers", type=Count(1), metavar="N",
+        cloup.option("--workers", cls=Option, common=True, type=Count(1), metavar="N",
                      help="Share the data out to N processes on this machine. --threads are then "
                           "those of each.  [default: none]"),
         cloup.option("--scheduler", metavar="ADDRESS",
@@ -258,10 +262,15 @@ WORKERS = bundle(
 
 
 def _about(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """Names the first file in errors that could not say where they are."""
-    first = value if isinstance(value, str | Path) else next(iter(value), "")
+    """Names the first file in errors that could not say where they are.
+
+    Raises InputError for a file that another command reads.
+    """
+    subjects = [value] if isinstance(value, str | Path) else list(value)
     if not ctx.resilient_parsing:
-        activity.about(Path(first).name)
+        activity.about(Path(next(iter(subjects), "")).name)
+        for each in subjects:
+            refuse_other(str(each), (ctx.info_name or "").rpartition(" ")[2])
     return value
 
 
@@ -325,7 +334,7 @@ ARGUMENTS = _option(next(each for each in fields(Code) if each.name == "args"))
 def output(formats: str, more: str = "") -> Decorator:
     """`-o FILE`, repeatable; `formats` are the extensions, `more` is a last sentence."""
     return cloup.option(
-        "-o", "--output", "outputs", multiple=True, metavar="FILE",
+        "-o", "--output", "outputs", cls=Option, common=True, multiple=True, metavar="FILE",
         help=f"Write a file; the extension sets the format: {formats}. FORMAT:FILE sets it for "
         f"any other name; - is stdout. {more}Repeatable.",
     )  # fmt: skip
@@ -334,7 +343,7 @@ def output(formats: str, more: str = "") -> Decorator:
 def top(description: str, default: int | None = None) -> Decorator:
     """`--top N`; `description` tells the number of rows without it."""
     return cloup.option(
-        "--top", type=Count(), default=default,
+        "--top", cls=Option, common=True, type=Count(), default=default,
         help=f"Rows to show; 0 shows all.  [default: {description}]",
     )  # fmt: skip
 
@@ -367,6 +376,8 @@ def to_output(
     """
     from tracer.cli._output import Output, build_fence
 
+    if is_verbose():
+        shown["notes"] = True
     options = ViewOptions(**shown)
     refuse_depth(options.by, options.depth)
     if options.expand and options.by != "node":
@@ -396,7 +407,10 @@ TOLERANCE = tolerance(
 )
 JSON = cloup.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 CSV = cloup.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of the table.")
-OPEN = cloup.option("--open", "opened", is_flag=True, help="Open the .html file in a browser.")
+OPEN = cloup.option(
+    "--open", "opened", cls=Option, common=True, is_flag=True,
+    help="Open the .html file in a browser.",
+)  # fmt: skip
 REDACT = cloup.option(
     "--redact", is_flag=True,
     help="Leave paths, the system, and the text of source lines out of everything.",
@@ -430,7 +444,8 @@ def _trace_view(groupings: Sequence[str], rows: str) -> Decorator:
     """Options for a trace whose rows may be any of `groupings`, as `rows` tells."""
     return view(
         f"{FORMATS} .roofline.png .roofline.svg .sums.png .sums.svg",
-        cloup.option("--by", type=click.Choice(groupings), default="node", show_default=True,
+        cloup.option("--by", cls=Option, common=True, type=Choice(groupings), default="node",
+                     show_default=True,
                      help=f"What a row is: {rows}."),
         cloup.option("--expand", is_flag=True,
                      help="Show fused nodes, constants and conversions in rows of their own."),

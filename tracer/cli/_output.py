@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.analyzers.options import ViewOptions
-from tracer.cli._messages import tell, tell_written
+from tracer.cli._messages import is_quiet, tell, tell_written
 from tracer.cli._next_step import show_next_step
 from tracer.containment import activity, fence, signals
 from tracer.errors import InputError, TracerError, UsageError
 from tracer.support.files import cache_folder, check_writable, write_atomically
+from tracer.support.suggestions import suggest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -179,13 +180,19 @@ class Output:
         return replace(self.options, folder=None if path is None else path.parent)
 
     def show(self, result: Result) -> None:
-        """Writes the terminal's page and the next step, unless a file is stdout."""
+        """Writes the terminal's page and the next step, unless a file is stdout.
+
+        A quiet command shows no next step, and no page beside files.
+        """
         from tracer.analyzers import views
 
         def show(console: Console) -> None:
             views.show(result, console, self.options)
-            show_next_step(result, console)
+            if not is_quiet():
+                show_next_step(result, console)
 
+        if self.files and is_quiet():
+            return
         formats = _formats(type(result))
         if all(target.path is not None for target in self._targets(formats)):
             write_screen(show)
@@ -229,7 +236,8 @@ def parse(name: str, known: Mapping[str, Format]) -> Target:
     if longest is None:
         raise UsageError(
             f"{name}: the extension names no format",
-            f"The formats are {', '.join(known)}; FORMAT:FILE sets one for any name.",
+            f"{suggest(Path(name).suffix.lstrip('.'), known)}The formats are {', '.join(known)}; "
+            "FORMAT:FILE sets one for any name.",
         )
     return Target(longest, Path(name))
 

@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 from tracer.analyzers.options import energy_models
 from tracer.support import temporary
 from tracer.support.arguments import LARGEST
+from tracer.support.suggestions import suggest
 
 _FILE = "FILE.toml"
 
@@ -50,6 +51,15 @@ class _Type(click.ParamType[Any]):
             return self.parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Choice(click.Choice[str]):
+    """One of some words; the message for another word names similar ones."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """Returns what is wrong with `value`."""
+        near = suggest(str(value), self.choices)
+        return f"{super().get_invalid_choice_message(value, ctx)} {near}".rstrip()
 
 
 class _Number(click.ParamType[Any]):
@@ -153,7 +163,8 @@ class Words(_Type):
         for word in words:
             if not word or (self._allowed and word not in self._allowed):
                 choices = ", ".join(self._allowed) or "words such as a,b"
-                raise ValueError(f"'{word}' is not one of {choices}")
+                near = suggest(word, self._allowed)
+                raise ValueError(f"'{word}' is not one of {choices}. {near}".rstrip(". "))
         return words
 
     def shell_complete(

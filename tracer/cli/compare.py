@@ -12,6 +12,7 @@ import cloup
 from tracer.analyzers.options import refuse_depth
 from tracer.api import compare as api
 from tracer.cli import _options
+from tracer.cli._command import Command
 from tracer.cli._messages import progress, reading, tell
 from tracer.errors import UsageError
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tracer.support.tolerance import Tolerance
 
 
-@cloup.command()
+@cloup.command(cls=Command)
 @_options.subject("sides", nargs=-1, required=True, metavar="A B [C …]")
 @_options.declared(api.CompareArguments)
 @_options.PROCESS_LIMITS

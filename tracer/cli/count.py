@@ -8,6 +8,7 @@ import cloup
 
 from tracer.api import count as api
 from tracer.cli import _accumulating, _options
+from tracer.cli._command import Command
 
 if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Policy
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from tracer.exporters.subject import ModelSource
 
 
-@cloup.command()
+@cloup.command(cls=Command)
 @_options.SUBJECT
 @_options.declared(api.Count)
 @_accumulating.WIDTHS

@@ -7,6 +7,7 @@ from pathlib import Path
 import cloup
 
 from tracer.cli import _options, profile
+from tracer.cli._command import Command
 from tracer.cli._messages import tell, tell_written
 from tracer.cli._next_step import show_box
 from tracer.cli._output import write_screen
@@ -19,7 +20,7 @@ _RESULTS = ("resnet20.csv", "resnet20.html", "resnet20.trace")
 _CHART = "resnet20.png"
 
 
-@cloup.command()
+@cloup.command(cls=Command)
 @cloup.argument("folder", type=PathName(), default="demo", required=False)
 @cloup.option_group("Output", _options.OPEN, _options.FORCE)
 def command(folder: Path, opened: bool, force: bool) -> None:

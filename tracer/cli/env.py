@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import cloup
 
 from tracer.cli import _options
+from tracer.cli._command import Command
 from tracer.cli._messages import tell
 from tracer.containment import fence
 from tracer.support.arguments import FLAG, option
@@ -30,7 +31,7 @@ class _Chosen:
     )
 
 
-@cloup.command()
+@cloup.command(cls=Command)
 @_options.declared(_Chosen, "chosen", _Chosen)
 @_options.view(".json .csv .md")
 def command(chosen: _Chosen, output: Output) -> None:

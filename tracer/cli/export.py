@@ -10,12 +10,13 @@ import cloup
 
 from tracer.api import export as api
 from tracer.cli import _options
+from tracer.cli._command import Command
 from tracer.cli._messages import tell, tell_written
 from tracer.cli._next_step import show_next_step
 from tracer.cli._output import write_screen
 
 
-@cloup.command()
+@cloup.command(cls=Command)
 @_options.subject("source")
 @_options.declared(api.ExportArguments)
 @_options.PROCESS_LIMITS

@@ -8,6 +8,7 @@ import cloup
 
 from tracer.api import fusions as api
 from tracer.cli import _options
+from tracer.cli._command import Command
 from tracer.cli._messages import progress
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from tracer.exporters.subject import ModelSource
 
 
-@cloup.command()
+@cloup.command(cls=Command)
 @_options.SUBJECT
 @_options.declared(api.FusionsArguments)
 @_options.PROCESS_LIMITS

@@ -16,6 +16,7 @@ import cloup
 from tracer.analyzers.options import SAMPLE
 from tracer.api import interpret as api
 from tracer.cli import _accumulating, _options
+from tracer.cli._command import Command
 from tracer.cli._messages import progress, tell, tell_written
 from tracer.errors import InputError, UsageError
 from tracer.support.files import check_place, check_writable, errors_naming, write_atomically
@@ -74,7 +75,7 @@ def _check_writable(path: Path, force: bool) -> None:
         check_place(path / "input_0.pb" if path.is_dir() else path)
 
 
-@cloup.command()
+@cloup.command(cls=Command)
 @_options.SUBJECT
 @_options.declared(api.InterpretArguments)
 @_options.TOLERANCE

@@ -9,6 +9,7 @@ import cloup
 
 from tracer.api import narrow as api
 from tracer.cli import _options
+from tracer.cli._command import Command
 from tracer.cli._messages import estimating, progress, tell_written
 from tracer.errors import UsageError
 from tracer.support.arguments import TEXT, option
@@ -26,10 +27,11 @@ class _Exports:
         "Write the widths for a toolchain: FILE.finn.json for FINN, FILE.hls4ml.yml for hls4ml; or "
         "the model for both, FILE.qonnx.onnx. Repeatable.",
         (), group="Toolchains", rule=TEXT, flag="--export", multiple=True, metavar="FILE",
+        common=True,
     )  # fmt: skip
 
 
-@cloup.command()
+@cloup.command(cls=Command)
 @_options.SUBJECT
 @_options.declared(api.NarrowArguments)
 @_options.declared(_Exports, "exports", lambda exports: exports)

@@ -15,6 +15,7 @@ import cloup
 from tracer.api import profile as api
 from tracer.api.framework import FrameworkOptions
 from tracer.cli import _accumulating, _options
+from tracer.cli._command import Command, ask_synonyms
 from tracer.cli._messages import progress, tell
 from tracer.errors import UsageError
 from tracer.support.arguments import FLAG, option
@@ -52,12 +53,16 @@ def _refuse_misplaced(model: Path) -> None:
     wrong = typed.intersection(_ONNX_ONLY if is_code else _FRAMEWORK_ONLY)
     if wrong:
         params = context.command.params
-        names = ", ".join(sorted(param.opts[0] for param in params if param.name in wrong))
+        typed_names = sorted(param.opts[0] for param in params if param.name in wrong)
+        others = _FRAMEWORK_ONLY if is_code else _ONNX_ONLY
+        fitting = {param.opts[0] for param in params if param.name in others}
+        near = "".join(ask_synonyms(each, fitting) for each in typed_names)
         only = "an .onnx file" if is_code else "FILE.py:NAME"
-        raise UsageError(f"{names}: not for {model}", f"For {only} alone.")
+        hint = f"{near}For {only} alone."
+        raise UsageError(f"{', '.join(typed_names)}: not for {model}", hint)
 
 
-@cloup.command()
+@cloup.command(cls=Command)
 @_options.MODEL
 @_options.declared(api.ProfileArguments)
 @_options.declared(_Roofline, "roofline", lambda roofline: roofline)

@@ -11,6 +11,7 @@ import cloup
 from tracer.api import _calls
 from tracer.api import quantize as api
 from tracer.cli import _options
+from tracer.cli._command import Command
 from tracer.cli._messages import estimating, progress, tell, tell_written
 from tracer.errors import UsageError
 
@@ -24,7 +25,7 @@ class _Code(_options.Code):
     weights: Path | None = _calls.weights(group=_options.CODE, flag="--weights-file")
 
 
-@cloup.command()
+@cloup.command(cls=Command)
 @_options.model_argument(_Code)
 @_options.declared(api.QuantizeArguments)
 @_options.WORKERS

@@ -11,6 +11,7 @@ import cloup
 
 from tracer.analyzers.options import format_lines
 from tracer.cli import _options
+from tracer.cli._command import Command
 from tracer.cli._messages import reading
 from tracer.cli._types import PathName
 from tracer.support.arguments import option
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tracer.cli._output import Output
 
 
-class _Command(cloup.Command):
+class _Command(Command):
     """A command whose help ends with the formats of files."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -35,7 +36,7 @@ class _Model:
     model: Path | None = option(
         "File of the model: of a profile of onnxruntime, or for .annotated.onnx.  [default: where "
         "it was when it was traced]",
-        None, reads=("path",),
+        None, reads=("path",), common=True,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import cloup
 
 from tracer.api import tune as api
 from tracer.cli import _options
+from tracer.cli._command import Command
 from tracer.cli._messages import progress, tell, tell_written
 from tracer.errors import UsageError
 from tracer.support.arguments import option
@@ -23,11 +24,14 @@ if TYPE_CHECKING:
 @dataclass
 class _Files:
     plan: Path | None = option(
-        "File for the plan that was chosen, for tracer profile --plan.", None, flag="--save"
+        "File for the plan that was chosen, for tracer profile --plan.",
+        None,
+        flag="--save",
+        common=True,
     )
 
 
-@cloup.command()
+@cloup.command(cls=Command)
 @_options.SUBJECT
 @_options.declared(api.TuneArguments)
 @_options.tolerance("0.001", "one rounding of the type", 1e-3)

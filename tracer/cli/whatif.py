@@ -8,6 +8,7 @@ import cloup
 
 from tracer.api import whatif as api
 from tracer.cli import _options
+from tracer.cli._command import Command
 from tracer.cli._messages import estimating, progress, tell, tell_written
 from tracer.errors import UsageError
 from tracer.support.files import check_place
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tracer.limits import Limits
 
 
-@cloup.command()
+@cloup.command(cls=Command)
 @_options.SUBJECT
 @_options.declared(api.WhatIfArguments)
 @_options.WORKERS

@@ -19,6 +19,7 @@ from tracer.executors.protocol import (
     TensorExecutor,
 )
 from tracer.interpreter.fallback import Fallback
+from tracer.support.suggestions import suggest
 
 REFERENCE, EMULATED = "reference", "emulated"
 """The executors of `tracer.interpret`, without and with narrow accumulators."""
@@ -37,7 +38,8 @@ def find(name: str) -> Executor[Any, Any, Any]:
     """Returns the executor of this name or short name. Raises UsageError for an unknown name."""
     name = SHORT_NAMES.get(name, name)
     if name not in names():
-        raise UsageError(f"there is no executor '{name}'", f"There are {', '.join(names())}.")
+        hint = f"{suggest(name, names())}There are {', '.join(names())}."
+        raise UsageError(f"there is no executor '{name}'", hint)
     module = importlib.import_module(f"tracer.executors.{name}.executor")
     return cast("Executor[Any, Any, Any]", module.executor)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tracer.errors import InputError, UsageError
 from tracer.support.arguments import check_arguments
+from tracer.support.suggestions import suggest
 
 OPTIMIZATIONS = ("none", "basic", "extended", "all")
 _LEAST_RUNS, _FEWEST_RUNS = 10, 3
@@ -130,7 +131,8 @@ class OrtSettings(MeasuringSettings):
         if self.optimization not in OPTIMIZATIONS:
             raise UsageError(
                 f"there is no optimization '{self.optimization}'",
-                f"The levels are {', '.join(OPTIMIZATIONS)}.",
+                f"{suggest(self.optimization, OPTIMIZATIONS)}The levels are "
+                f"{', '.join(OPTIMIZATIONS)}.",
             )
         for library in self.register:
             if not Path(library).is_file():

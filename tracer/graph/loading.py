@@ -14,6 +14,7 @@ from tracer.containment import activity
 from tracer.errors import LimitError, ModelError, UsageError
 from tracer.graph import element_types, provenance, stored_weights, validation
 from tracer.graph.model import Model, encoded, expanded_keys, expansion, node_protos, signature
+from tracer.support.suggestions import suggest
 
 _GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 20
@@ -108,9 +109,10 @@ def find(path: Path) -> Path:
     """Returns the .onnx file that `path` names or contains. Raises ModelError if there is none."""
     try:
         if not path.exists():
-            raise ModelError(
-                f"{path}: no such file", "Name an .onnx file or a folder with model.onnx."
-            )
+            siblings = path.parent.iterdir() if path.parent.is_dir() else ()
+            near = suggest(path.name, [each.name for each in siblings])
+            hint = f"{near}Name an .onnx file or a folder with model.onnx."
+            raise ModelError(f"{path}: no such file", hint)
         if not path.is_dir():
             return path
         if (path / "model.onnx").is_file():

@@ -21,6 +21,7 @@ from tracer.graph.model import Address, Model, Node
 from tracer.graph.shape_inference import Shapes
 from tracer.graph.tensor_type import Dim
 from tracer.inputs.feedset import CHOSEN
+from tracer.support.suggestions import suggest
 
 Declared: TypeAlias = Mapping[str, tuple[Dim, ...]]
 """The shape of each tensor input that has a rank, by name."""
@@ -304,7 +305,7 @@ def _given_sizes(model: Model, declared: Declared, dims: Mapping[str, int]) -> d
             hint = "The sizes of its inputs are all fixed: leave --dim out."
             raise InputError(
                 f"{model.name} has no open dimension '{key}'",
-                f"Its open dimensions are {listed}." if places else hint,
+                f"{suggest(key, places)}Its open dimensions are {listed}." if places else hint,
             )
         called = key if key in places else label(declared, name, axis)
         if sizes.setdefault(called, size) != size:

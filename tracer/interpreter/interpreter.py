@@ -36,6 +36,7 @@ from tracer.interpreter.operators import Body, Operator, registry_of
 from tracer.interpreter.plan import BoundPlan, Fuse, Plan, Planner, Step, WrapKernel, fused
 from tracer.interpreter.values import Value
 from tracer.limits import Limits, enforced
+from tracer.support.suggestions import suggest
 from tracer.support.types import dtype_text, type_text
 
 
@@ -167,7 +168,8 @@ class Interpreter:
         if unknown:
             raise UsageError(
                 f"{self.model.name} has no output '{unknown[0]}'",
-                f"Its outputs: {', '.join(self._plan.outputs)}.",
+                f"{suggest(unknown[0], self._plan.outputs)}Its outputs: "
+                f"{', '.join(self._plan.outputs)}.",
             )
         names = self._plan.outputs if output_names is None else output_names
         fed = self._overridable.intersection(feeds)
@@ -239,7 +241,7 @@ class Interpreter:
         if unknown:
             raise InputError(
                 f"{self.model.name} has no input '{unknown[0]}'",
-                f"Its inputs: {', '.join(declared) or 'none'}.",
+                f"{suggest(unknown[0], declared)}Its inputs: {', '.join(declared) or 'none'}.",
             )
         missing = [n for n, v in declared.items() if n not in feeds
                    and v.type.WhichOneof("value") != "optional_type"]  # fmt: skip

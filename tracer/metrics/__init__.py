@@ -9,6 +9,7 @@ from tracer.errors import InputError, UsageError
 from tracer.inputs.datasets.batch import Batch
 from tracer.metrics import scores
 from tracer.metrics.metric import Metric, Outputs, Score, load_user_metric
+from tracer.support.suggestions import suggest
 from tracer.support.types import Array
 
 _BITS = 0.05  # bits of a token that a what-if may lose: 3.5 % of the perplexity
@@ -59,8 +60,8 @@ def find(spec: str) -> Metric:
         return load_user_metric(spec)
     raise UsageError(
         f"there is no metric '{spec}'",
-        f"There are {', '.join(METRICS)}; or give FILE.py:NAME. noise is the SQNR as a share: "
-        "1 % is 20 dB.",
+        f"{suggest(spec, METRICS)}There are {', '.join(METRICS)}; or give FILE.py:NAME. noise is "
+        "the SQNR as a share: 1 % is 20 dB.",
     )
 
 

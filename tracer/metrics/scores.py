@@ -14,6 +14,7 @@ import numpy as np
 from tracer.errors import InputError
 from tracer.inputs.datasets.batch import Batch
 from tracer.metrics.metric import Metric, Outputs, only
+from tracer.support.suggestions import suggest
 from tracer.support.types import Array, FloatArray
 
 ChannelSquares: TypeAlias = Mapping[tuple[str, int], FloatArray]
@@ -256,7 +257,8 @@ def reference_mse(outputs: Outputs, reference: Any) -> FloatArray:
 def one_of(outputs: Outputs, name: str) -> Outputs:
     """Returns the output called `name` alone. Raises InputError where there is none."""
     if name not in outputs:
-        raise InputError(f"the model has no output '{name}'", f"It has {', '.join(outputs)}.")
+        hint = f"{suggest(name, outputs)}It has {', '.join(outputs)}."
+        raise InputError(f"the model has no output '{name}'", hint)
     return {name: outputs[name]}
 
 

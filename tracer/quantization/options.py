@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tracer.errors import UsageError
 from tracer.support.arguments import option
+from tracer.support.suggestions import suggest
 
 FORMATS = {"qdq": "QDQ", "qoperator": "QOperator"}
 METHODS = {"minmax": "MinMax", "percentile": "Percentile", "entropy": "Entropy"}
@@ -32,11 +33,11 @@ class QuantizationOptions:
     format: str = option(
         "qdq: float operators between QuantizeLinear and DequantizeLinear; qoperator: integer "
         "operators.",
-        "qdq", group=_GROUP, reads=("choice", *FORMATS),
+        "qdq", group=_GROUP, reads=("choice", *FORMATS), common=True,
     )  # fmt: skip
     per_channel: bool = option(
         "Weight scales per output channel or per tensor.", True,
-        group=_GROUP, flag="--per-channel/--per-tensor",
+        group=_GROUP, flag="--per-channel/--per-tensor", common=True,
     )  # fmt: skip
     symmetric: bool = option(
         "Use the middle of the range as zero point of activations or weights.", False,
@@ -57,11 +58,11 @@ class QuantizationOptions:
     )  # fmt: skip
     exclude: tuple[str, ...] = option(
         "Do not quantise these: node, operator or module, with * and ?. Repeatable.", (),
-        group=_GROUP, multiple=True, metavar="PATTERN",
+        group=_GROUP, multiple=True, metavar="PATTERN", common=True,
     )  # fmt: skip
     method: str = option(
         "How activation ranges follow from the data.", "minmax",
-        group=_GROUP, reads=("choice", *METHODS),
+        group=_GROUP, reads=("choice", *METHODS), common=True,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -73,7 +74,8 @@ class QuantizationOptions:
         )
         for name, value, allowed in choices:
             if value not in allowed:
-                raise UsageError(f"no {name} '{value}'", f"There are {', '.join(allowed)}.")
+                hint = f"{suggest(value, allowed)}There are {', '.join(allowed)}."
+                raise UsageError(f"no {name} '{value}'", hint)
         wide = {self.activation_type, self.weight_type} - {"uint8", "int8"}
         if self.format == "qoperator" and wide:
             raise UsageError(

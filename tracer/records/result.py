@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tracer.errors import UsageError
 from tracer.support.files import check_writable, write_atomically
+from tracer.support.suggestions import suggest
 from tracer.text import line
 
 if TYPE_CHECKING:
@@ -99,8 +100,10 @@ class Result:
         known = views.formats(type(self))
         extension = views.extension_of(target, known)
         if extension is None:
+            near = suggest(target.suffix.lstrip("."), known)
             raise UsageError(
-                f"{path}: the extension names no format", f"The formats are {', '.join(known)}."
+                f"{path}: the extension names no format",
+                f"{near}The formats are {', '.join(known)}.",
             )
         check_writable(target, force)
         placed = replace(options or ViewOptions(), folder=target.parent)

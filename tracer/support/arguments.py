@@ -206,7 +206,8 @@ def option(
     `factory` makes a default that can change. `line` is what `tracer.cli._options` needs to know
     besides: `flag` [default: the name], `reads` [default: that of the rule], `metavar`, `multiple`,
     `convert` from what the command line reads, `typed`, a default of the command alone, whether the
-    help shows the default (`shown`), and whether the seconds limit the command (`limits_command`).
+    help shows the default (`shown`), whether the seconds limit the command (`limits_command`), and
+    whether the short help shows the option (`common`).
     """
     metadata = {"rule": rule, "help": help, "group": group, **line}
     if factory is not MISSING:

@@ -24,6 +24,7 @@ from tracer.executors.settings import OrtSettings
 from tracer.graph import loading, stored_weights
 from tracer.inputs.feedset import FeedSet
 from tracer.limits import Limits, enforced
+from tracer.support.suggestions import suggest
 from tracer.support.tolerance import Tolerance, compare, worst
 from tracer.text import brief
 from tracer.tuning.bench import Bench, Blocks
@@ -184,7 +185,7 @@ def refuse_unknown(names: Collection[str]) -> None:
     if unknown:
         raise UsageError(
             f"--allow {', '.join(sorted(unknown))}: no change has this effect",
-            f"Allow {', '.join(sorted(effects))}.",
+            f"{suggest(min(unknown), effects)}Allow {', '.join(sorted(effects))}.",
         )
 
 

@@ -56,7 +56,7 @@ class WhatIfOptions:
     orders: tuple[str, ...] = option(
         "Orders of addition: sequential, channelwise, tree, chunked(32), lanes(8), sorted, "
         "maddubs.  [default: sequential]",
-        ("sequential",), group=SUMS, rule=_WORDS, flag="--order",
+        ("sequential",), group=SUMS, rule=_WORDS, flag="--order", common=True,
     )  # fmt: skip
     overflows: tuple[Overflow, ...] = option(
         "What happens to a sum outside the range: saturate, symmetric, wrap, zero.  [default: "
@@ -92,13 +92,15 @@ class WhatIfOptions:
         "activations/weights, e.g. 8:5/8:7.",
         None, group=_QUANTISATION, metavar="FORMATS",
     )  # fmt: skip
-    metric: str | None = option(METRIC, None, group=_SEARCH, metavar="NAME")
-    limit: int | None = option("Samples of --data to use.  [default: all]", None, group="Input")
+    metric: str | None = option(METRIC, None, group=_SEARCH, metavar="NAME", common=True)
+    limit: int | None = option(
+        "Samples of --data to use.  [default: all]", None, group="Input", common=True
+    )
     batch: int = option("Samples per inference.", 64, group="Input", rule=integer(1))
     accuracy_budget: float | None = option(
         "Accuracy that may be lost, in percentage points or the metric's unit.  [default: 1 point; "
         "0.05 bits of perplexity]",
-        None, group=_SEARCH, rule=maybe(amount("points")), flag="--budget",
+        None, group=_SEARCH, rule=maybe(amount("points")), flag="--budget", common=True,
     )  # fmt: skip
     search: bool = option(
         "Also search a width for each node.", True,
@@ -111,7 +113,7 @@ class WhatIfOptions:
     )  # fmt: skip
     energy: str = option(
         "Energy model; see docs/energy.md.", DEFAULT_ENERGY_MODEL,
-        group=_SEARCH, rule=TEXT, reads=("energy",),
+        group=_SEARCH, rule=TEXT, reads=("energy",), common=True,
     )  # fmt: skip
     addition_convention: str | None = option(
         "How additions are counted; see docs/counting.md.  [default: by --order]",

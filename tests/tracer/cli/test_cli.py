@@ -164,7 +164,7 @@ BAD = {
     "two on stdout": (["count", "{m}", "--json", "--csv"], 2, "two outputs for stdout"),
     "no provider": (["profile", "{m}", "--provider", "abacus"], 2, "no provider 'abacus'"),
     "no trace": (["report", "r.trace"], 3, "r.trace: no such trace. Make one with: tracer profile"),
-    "not a trace": (["report", "{m}"], 3, "not a trace"),
+    "a model to show": (["report", "{m}"], 3, "is a model, which tracer report does not"),
     "bad number": (["profile", "{m}", "--runs", "0"], 2, "0 is not in the range"),
     "negative seed": (["profile", "{m}", "--seed", "-1"], 2, "-1 is not in the range"),
     "bad batch": (["profile", "{m}", "--batch", "1,x"], 2, "not a list of integers"),
@@ -330,7 +330,8 @@ def test_modules_of_a_saved_trace_are_shown_at_any_depth(capfd, tmp_path):
 @pytest.mark.parametrize("command", ["profile", "count", "report"])
 def test_a_depth_without_modules_is_one_line(command, model, capfd):
     for by in ((), ("--by", "source")):
-        code, out, err = run(capfd, command, model, *by, "--depth", "2")
+        file = "run.trace" if command == "report" else model
+        code, out, err = run(capfd, command, file, *by, "--depth", "2")
         assert (code, out, len(err.splitlines())) == (2, "", 1)
         assert "Give --by module with --depth" in err
 

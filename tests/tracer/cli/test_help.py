@@ -1,6 +1,7 @@
 """The help texts, the time they take, and shell completion."""
 
 import importlib
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -23,11 +24,10 @@ HEAVY = {
 }  # fmt: skip
 
 
-def help_of(*command, columns=80):
+def help_of(*command, columns=80, flag="--help-all"):
     """The lines of a help text on a terminal of so many columns."""
-    result = CliRunner().invoke(
-        tracer.cli.tracer, [*command, "--help"], env={"COLUMNS": str(columns)}
-    )
+    words = [*command, flag if command else "--help"]
+    result = CliRunner().invoke(tracer.cli.tracer, words, env={"COLUMNS": str(columns)})
     assert result.exit_code == 0
     return result.output.splitlines()
 
@@ -37,12 +37,32 @@ def options_of(name):
     return [param for param in command.params if isinstance(param, click.Option)]
 
 
+@pytest.mark.parametrize("flag", ["--help", "--help-all"])
 @pytest.mark.parametrize("name", ["tracer", *COMMANDS])
-def test_a_page_changes_on_purpose_alone(name):
-    """To write one anew: `COLUMNS=100 tracer NAME --help > tests/tracer/cli/help/NAME.txt`."""
+def test_a_page_changes_on_purpose_alone(name, flag):
+    """To write one anew: `COLUMNS=100 tracer NAME --help > tests/tracer/cli/help/NAME.txt`.
+
+    `--help-all` has a page of its own, NAME.all.txt, where it shows more.
+    """
     words = () if name == "tracer" else (name,)
-    page = (Path(__file__).parent / "help" / f"{name}.txt").read_text("utf-8")
-    assert "\n".join(help_of(*words, columns=100)) + "\n" == page
+    whole = Path(__file__).parent / "help" / f"{name}.all.txt"
+    is_whole = flag == "--help-all" and whole.exists()
+    page = whole if is_whole else whole.with_name(f"{name}.txt")
+    text = "\n".join(help_of(*words, columns=100, flag=flag)) + "\n"
+    assert text == page.read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_the_options_that_people_use(name):
+    every, common = help_of(name), help_of(name, flag="--help")
+    own = len(options_of(name)) - len(tracer.cli.VOICE) - 1  # and --help-all itself
+    shown = [line for line in common if line.lstrip().startswith("-") and line[:3] == "  -"]
+    if own <= 12:
+        assert common == every
+        return
+    assert 7 <= len(shown) <= 23
+    assert any(f"Show all {own} options and exit." in line for line in common)
+    assert {line.split()[0] for line in shown} < {w for line in every for w in line.split()}
 
 
 def test_help_imports_nothing_heavy():
@@ -57,6 +77,15 @@ def test_help_imports_nothing_heavy():
     )
     assert done.stdout.count("Usage: ") == len(COMMANDS) + 1
     assert not HEAVY & set(done.stdout.rpartition("modules:")[2].split())
+
+
+@pytest.mark.parametrize(
+    "words", [("help", "profile"), ("profile", "-h"), ("help", "quantise"), ("what-if", "--help")]
+)
+def test_help_has_several_words(words):
+    name = {"quantise": "quantize", "what-if": "whatif"}.get(words[words[0] == "help"])
+    result = CliRunner().invoke(tracer.cli.tracer, words)
+    assert result.output.startswith(f"Usage: tracer {name or 'profile'} ")
 
 
 def test_the_choices_of_options_are_those_of_the_library():
@@ -137,6 +166,15 @@ def test_the_documented_line_gives_a_script_for_each_shell(name):
     if shutil.which(name):
         checked = subprocess.run([name, "-n"], input=done.stdout, text=True, capture_output=True)
         assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", [(), ("count",)])
+def test_every_command_tells_the_version(words, capfd):
+    assert tracer.cli.main([*words, "-V"]) == 0
+    assert capfd.readouterr() == (
+        f"tracer, version {importlib.metadata.version('tracer-onnx')}\n",
+        "",
+    )
 
 
 @pytest.mark.parametrize("columns", ["1", "3", "12"])

@@ -29,6 +29,7 @@ from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.orders import Order, Sequential, Terms, named
 from tracer.errors import UsageError
+from tracer.support.suggestions import suggest
 from tracer.support.types import Array
 
 _ROUNDINGS = get_args(RoundingName)
@@ -69,7 +70,8 @@ def rounding(spelling: str) -> Rounding:
     if match is None or match[1] not in _ROUNDINGS or (match[2] and match[1] != "stochastic"):
         raise UsageError(
             f"'{spelling}' is not a rounding",
-            f"It is one of {', '.join(_ROUNDINGS)}; a seed is set as in stochastic(7).",
+            f"{suggest(spelling, _ROUNDINGS)}It is one of {', '.join(_ROUNDINGS)}; a seed is set "
+            "as in stochastic(7).",
         )
     return Rounding(match[1], int(match[2] or 0))  # type: ignore[arg-type]  # checked above
 
@@ -172,7 +174,8 @@ class Accumulator:
         for name, choices in _CHOICES.items():
             choice = getattr(self, name)
             if choice not in choices:
-                raise UsageError(f"{name} {choice!r}", f"It is one of {', '.join(choices)}.")
+                hint = f"{suggest(str(choice), choices)}It is one of {', '.join(choices)}."
+                raise UsageError(f"{name} {choice!r}", hint)
         object.__setattr__(self, "bits", self._width("an accumulator", self.bits))
         if self.product_bits is not None:
             object.__setattr__(self, "product_bits", self._width("a product", self.product_bits))

@@ -3,7 +3,6 @@
 A new kind is one entry of `KINDS`, and its class in `AnyAccumulator`.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ from tracer.accumulators.spec.float_accumulator import (
 )
 from tracer.accumulators.spec.orders import ALL, Level, Tiles
 from tracer.errors import UsageError
+from tracer.support.suggestions import suggest
 
 PROPERTIES: Mapping[str, type] = {
     "overflow": str, "order": str, "bias": str, "product_bits": int, "convention": str,
@@ -28,7 +28,6 @@ PROPERTIES: Mapping[str, type] = {
 }  # fmt: skip
 """Properties of an integer accumulator besides its width, and their types in files."""
 
-_NAMES_LISTED = 6
 _ANY = 32
 """A width that every spelling replaces."""
 _WIDTH = re.compile(r"([0-9]{1,4})(?:\((.*)\))?")
@@ -72,13 +71,9 @@ def parse(text: str, like: Accumulator) -> Parsed:
         if accumulator is not None:
             return Parsed(accumulator, kind.takes)
     names = [name for kind in KINDS for name in kind.names()]
-    near = difflib.get_close_matches(text.partition("(")[0], names, _NAMES_LISTED, cutoff=0.5)
-    raise UsageError(
-        f"'{text}' is not an accumulator",
-        f"Similar names are {', '.join(near)}; tracer interpret --list-accumulators has all."
-        if near
-        else f"It is one as {examples()}; tracer interpret --list-accumulators has all names.",
-    )
+    near = suggest(text.partition("(")[0], names) or f"It is one as {examples()}; "
+    hint = f"{near}tracer interpret --list-accumulators has all names."
+    raise UsageError(f"'{text}' is not an accumulator", hint)
 
 
 def listed(text: str) -> tuple[str, ...] | None:
@@ -114,7 +109,8 @@ def _property(text: str) -> tuple[str, Any]:
     name, _, value = (part.strip() for part in text.partition("="))
     if name not in PROPERTIES:
         names = ", ".join(f"{each}=…" for each in PROPERTIES)
-        raise UsageError(f"'{text.strip()}' is not a property", f"It is one of {names}.")
+        hint = f"{suggest(name, PROPERTIES)}It is one of {names}."
+        raise UsageError(f"'{text.strip()}' is not a property", hint)
     if PROPERTIES[name] is str:
         return name, value
     if not (value.isascii() and value.isdigit()):

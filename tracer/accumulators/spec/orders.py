@@ -22,6 +22,7 @@ import numpy as np
 
 from tracer.accumulators.spec import Overflow, Register, parts
 from tracer.errors import UsageError
+from tracer.support.suggestions import suggest
 from tracer.support.types import Array
 
 ALL = "all"
@@ -308,9 +309,10 @@ def named(spelling: str) -> Order:
     """Returns the order for `sequential`, `chunked(32)` and so on. Raises UsageError."""
     match = _SPELLING.fullmatch(spelling.strip())
     if match is None or match[1] not in _orders():
+        near = suggest(spelling.partition("(")[0], _orders())
         raise UsageError(
             f"'{spelling}' is not an order",
-            f"Orders: {', '.join(_orders())}; sizes as in chunked(32).",
+            f"{near}Orders: {', '.join(_orders())}; sizes as in chunked(32).",
         )
     try:
         return _orders()[match[1]].read(parts(match[2], ",") if match[2] else ())

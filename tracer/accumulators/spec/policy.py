@@ -5,7 +5,6 @@ Also which operators add products, in any domain, and why some of them stay wide
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from tracer.errors import InputError, UsageError, refusing
 from tracer.graph.model import Node
 from tracer.graph.operators import CONVERSIONS, PRODUCTS
 from tracer.support.files import read_regular
+from tracer.support.suggestions import suggest
 
 ALL = "*"
 POLICY_FILE = ".toml"
@@ -97,12 +97,11 @@ class Entry(Generic[ValueT]):
         computing = [node for node in nodes if node.op_type not in CONVERSIONS]
         names = [node.op_type for node in computing]
         names = list(dict.fromkeys(names + [n for x in computing for n in (x.module, x.key) if n]))
-        near = difflib.get_close_matches(self.pattern, names, _NAMES_LISTED, cutoff=0.5)
         more = ", …" if len(names) > _NAMES_LISTED else ""
         listed = f"There are {', '.join(names[:_NAMES_LISTED]) or 'none'}{more}."
         return UsageError(
             f"entry '{self.text}' matches no node, operator or module",
-            f"Similar names are {', '.join(near)}." if near else listed,
+            f"{suggest(self.pattern, names)}{listed}",
         )
 
 
@@ -350,7 +349,8 @@ def _check_table(table: Any) -> None:
                 'A pattern with a dot is quoted, as in ["stage1.conv1"].',
             )
         if name not in _FIELD_TYPES:
-            raise UsageError(f"'{name}' is not known", f"A table has {', '.join(_FIELD_TYPES)}.")
+            hint = f"{suggest(name, _FIELD_TYPES)}A table has {', '.join(_FIELD_TYPES)}."
+            raise UsageError(f"'{name}' is not known", hint)
         if type(value) is not _FIELD_TYPES[name]:
             type_name = "a whole number" if _FIELD_TYPES[name] is int else "a text"
             raise UsageError(f"{name} = {value!r}", f"It is {type_name}.")

@@ -66,7 +66,7 @@ class SideSettings:
 
     batch: int | None = option(
         "Batch size. Several sizes, e.g. 1,16,64, are compared with each other.", None,
-        group=_calls.INPUT, reads=several(RULES["batch"]).reads,
+        group=_calls.INPUT, reads=several(RULES["batch"]).reads, common=True,
     )  # fmt: skip
     dims: Mapping[str, int] = _calls.dims(factory=dict)
     inputs: Path | None = _calls.inputs(group=_calls.INPUT)
@@ -88,6 +88,7 @@ class SideSettings:
         "Threads per operator. At several numbers, e.g. 1,2, each side is compared at each of "
         "them.  [default: all cores]",
         0, group=_calls.RUNS, reads=several(RULES["threads"]).reads, typed=None,
+        common=True,
     )  # fmt: skip
     optimization: str = _calls.optimization("all")
     provider_options: Mapping[str, str] = _calls.provider_options(factory=dict)
@@ -136,7 +137,7 @@ class _Values:
 
     numbers: bool = option(
         "Compare the values that the sides compute; exit 1 if they differ.", True,
-        group=_COMPARISON, rule=FLAG, flag="--numbers/--no-numbers",
+        group=_COMPARISON, rule=FLAG, flag="--numbers/--no-numbers", common=True,
     )  # fmt: skip
 
 
@@ -158,17 +159,17 @@ class CompareArguments(Contained):
     )  # fmt: skip
     by: str = option(
         "What a row is; model compares totals only.", "layer",
-        group=_COMPARISON, reads=("choice", "layer", "module", "op", "model"),
+        group=_COMPARISON, reads=("choice", "layer", "module", "op", "model"), common=True,
     )  # fmt: skip
     depth: int | None = _calls.depth(group=_COMPARISON)
     tolerance: Tolerance | None = part(_Values, None, build=lambda numbers: numbers)
     fail_above: float | None = option(
         "Exit 1 if a side is significantly slower than A by more than this, e.g. 5%.", None,
-        group=_COMPARISON, reads=("percent",),
+        group=_COMPARISON, reads=("percent",), common=True,
     )  # fmt: skip
     fail_unless_within: float | None = option(
         "Exit 1 unless every side is shown to be as fast as A, within this, e.g. 2%.", None,
-        group=_COMPARISON, reads=("percent",),
+        group=_COMPARISON, reads=("percent",), common=True,
     )  # fmt: skip
     threads: Sequence[int] | None = argument(None, rule=maybe(several(RULES["threads"])))
 

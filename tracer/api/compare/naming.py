@@ -44,6 +44,7 @@ from tracer.records.trace import Trace
 from tracer.storage import trace_file
 from tracer.support.arguments import flag_of
 from tracer.support.imports import not_installed
+from tracer.support.suggestions import suggest
 
 _DEFAULT = SideSettings()
 _FORMS = (
@@ -113,7 +114,8 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
     if engine not in ("", *registry.SHORT_NAMES) or (
         how and not (engine and registry.has_setting(engine, LEVEL))
     ):
-        raise UsageError(f"{text}: there is no executor '{executor}'", _FORMS)
+        near = suggest(executor, (*registry.SHORT_NAMES, *frameworks()))
+        raise UsageError(f"{text}: there is no executor '{executor}'", f"{near}{_FORMS}")
     # `basic`, `openvino` or `openvino:basic`: what is no provider is taken for a level.
     word, _, rest = how.partition(":")
     provider = word if environment.is_named(word) else None

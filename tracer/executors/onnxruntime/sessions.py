@@ -18,6 +18,7 @@ from tracer.executors.onnxruntime import kernel_nodes
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model, encoded
 from tracer.records import environment
+from tracer.support.suggestions import suggest
 from tracer.support.temporary import check_room
 
 _Result = TypeVar("_Result")
@@ -302,7 +303,8 @@ def _provider(name: str) -> str:
     found = available.get(provider.name.lower())
     if found is not None:
         return found
-    remedy = f"It has {', '.join(sorted(map(environment.short_name, available.values())))}"
+    known = sorted(map(environment.short_name, available.values()))
+    remedy = f"{suggest(name, known)}It has {', '.join(known)}"
     if provider.package:
         remedy = f"{remedy}; {provider.short[0]} comes with {provider.package}"
     raise UsageError(f"the installed onnxruntime has no provider '{name}'", f"{remedy}.")

@@ -16,6 +16,7 @@ from tracer.inputs import files
 from tracer.inputs.datasets.batch import Batch, SampleLayout, find_start
 from tracer.inputs.files import Member
 from tracer.inputs.sizes import batch_of
+from tracer.support.suggestions import suggest
 
 _DIMS = 0x08
 """The tag of field 1 as a number, in the wire format of protobuf."""
@@ -137,7 +138,7 @@ def refuse_unknown(path: Path, model: Model) -> None:
     if unknown:
         raise InputError(
             f"{path}: {model.name} has no input '{unknown[0]}'",
-            f"The model's inputs are {', '.join(names) or 'none'}.",
+            f"{suggest(unknown[0], names)}The model's inputs are {', '.join(names) or 'none'}.",
         )
 
 

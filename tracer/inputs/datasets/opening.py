@@ -22,6 +22,7 @@ from tracer.inputs.datasets.text import explicit, open_text
 from tracer.inputs.datasets.user_samples import SPEC as USER
 from tracer.inputs.datasets.user_samples import open_user_samples
 from tracer.inputs.files import test_data_sets
+from tracer.support.suggestions import suggest
 
 _BRACES = re.compile(r"\{([^{}]+)\}")
 _RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)")
@@ -168,9 +169,9 @@ def _opened(origin: Description, model: Model) -> Dataset:
     else:
         raise UsageError(
             f"no data set '{path}'",
-            f"Name one of {', '.join(names())}, an .npz, .parquet or .tar file, text:FILE, "
-            "FILE.py:NAME, or a folder of images or test_data_sets; :train after a name, an .npz "
-            "or a folder of images chooses its training split.",
+            f"{suggest(str(path), names())}Name one of {', '.join(names())}, an .npz, .parquet or "
+            ".tar file, text:FILE, FILE.py:NAME, or a folder of images or test_data_sets; :train "
+            "after a name, an .npz or a folder of images chooses its training split.",
         )
     whole = replace(origin, numbers=None, first=0, stop=origin.limit)
     return Dataset(origin.name, model, source, layout, whole, origin.repeat, origin.limit)

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Literal, TypeAlias
 
 from tracer.errors import UsageError
+from tracer.support.suggestions import suggest
 from tracer.tuning.findings import LATENCY, MEMORY, THROUGHPUT, Findings
 from tracer.tuning.setup import Setup
 
@@ -112,8 +113,9 @@ def find(name: str) -> Change:
     for change in changes():
         if change.name == name:
             return change
-    names = ", ".join(change.name for change in changes())
-    raise UsageError(f"there is no change '{name}'", f"There are {names}.")
+    names = [change.name for change in changes()]
+    hint = f"{suggest(name, names)}There are {', '.join(names)}."
+    raise UsageError(f"there is no change '{name}'", hint)
 
 
 def ordered(steps: Sequence[Step]) -> Steps:

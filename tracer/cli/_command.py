@@ -1,0 +1,132 @@
+"""A command: its two helps, the names that it suggests, and how much it says."""
+
+from collections.abc import Container, Sequence
+from typing import Any
+
+import click
+import cloup
+from cloup.formatting import HelpSection, ensure_is_cloup_formatter
+
+from tracer import __version__
+from tracer.cli import _messages
+from tracer.support.suggestions import ask, suggest
+
+_FEW = 12
+"""Options that `--help` shows without a choice among them."""
+_SYNONYMS = (
+    ("--runs", "--sessions", "--iterations", "--repeat"),
+    ("--data", "--calibrate", "--dataset", "--test"),
+    ("--accumulator", "--bits", "--width"),
+    ("--provider", "--device", "--ep"),
+    ("--inputs", "--input", "--feeds"),
+    ("--batch", "--batch-size"),
+    ("--dim", "--input-shape", "--shape", "--dims"),
+    ("--limit", "--test-limit", "--samples"),
+    ("--max-seconds", "--seconds", "--timeout"),
+    ("--sort", "--by", "--columns", "--group-by"),
+    ("--top", "--rows", "--head"),
+    ("--output", "--out", "--save"),
+    ("--force", "--overwrite"),
+    ("--rtol", "--atol", "--tolerance"),
+)
+"""Options that people take for each other; each command has one or two of a line."""
+
+
+class Option(cloup.Option):
+    """An option of a command; `--help` shows it if it is `common`."""
+
+    def __init__(self, *names: Any, common: bool = False, **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.common = common
+
+
+def _show_version(ctx: click.Context, param: click.Parameter, chosen: bool) -> None:
+    if chosen and not ctx.resilient_parsing:
+        click.echo(f"tracer, version {__version__}")
+        ctx.exit()
+
+
+def _show_all(ctx: click.Context, param: click.Parameter, chosen: bool) -> None:
+    if chosen and not ctx.resilient_parsing:
+        ctx.meta[_show_all] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+def _set_voice(ctx: click.Context, param: click.Parameter, chosen: bool) -> None:
+    if chosen:
+        _messages.set_voice(param.name or "")
+
+
+def _flag(*names: str, **settings: Any) -> Option:
+    return Option(names, is_flag=True, is_eager=True, expose_value=False, **settings)
+
+
+VOICE = (
+    _flag("-q", "--quiet", callback=_set_voice, common=True,
+          help="Say nothing but the result and errors; with -o, show no table either."),
+    _flag("-v", "--verbose", callback=_set_voice, common=True,
+          help="Show all notes, the time of each step, and the causes of an error."),
+    _flag("-V", "--version", callback=_show_version, help="Show the version and exit."),
+)  # fmt: skip
+"""Options of every command, and of `tracer` itself."""
+
+
+class Command(cloup.Command):
+    """A command whose `--help` shows its common options, and `--help-all` all of them."""
+
+    def __init__(
+        self, *args: Any, params: Sequence[click.Parameter] | None = None, **settings: Any
+    ) -> None:
+        own = [param for param in params or () if isinstance(param, click.Option)]
+        self._is_short = len(own) <= _FEW
+        show_all = _flag("--help-all", callback=_show_all, common=True, hidden=self._is_short,
+                         help=f"Show all {len(own)} options and exit.")  # fmt: skip
+        super().__init__(*args, params=[*(params or ()), *VOICE, show_all], **settings)
+
+    def format_params(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the sections of the options that the help shows."""
+        shows_all = self._is_short or _show_all in ctx.meta
+        sections = []
+        for group in (*self.option_groups, self.get_default_option_group(ctx)):
+            shown = [each for each in group.options
+                     if shows_all or getattr(each, "common", "--help" in each.opts)]  # fmt: skip
+            records = [each.get_help_record(ctx) for each in shown]
+            sections.append(HelpSection(group.title, list(filter(None, records)), group.help))
+        named = [section for section in sections if section.definitions]
+        ensure_is_cloup_formatter(formatter).write_many_sections(named, aligned=True)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parses the arguments; an option that is not there may have another name here."""
+        typed = tuple(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name
+            # click reads -runs as -r -u -n -s
+            whole = next((each for each in typed if each.startswith(name)), name).partition("=")[0]
+            remedy = _remedy(ctx, "--" + whole.lstrip("-"))
+            raise click.UsageError(f"No such option '{whole}'. {remedy}".rstrip(), ctx) from None
+
+
+def ask_synonyms(name: str, known: Container[str]) -> str:
+    """Returns the question whether an option of similar meaning was meant; "" if none is known."""
+    return ask([each for line in _SYNONYMS if name in line for each in line
+                if each in known and each != name])  # fmt: skip
+
+
+def _remedy(ctx: click.Context, name: str) -> str:
+    """Returns what to type instead of an option that the command does not have."""
+    own = _long_names(ctx.command)
+    near = ask_synonyms(name, own) or suggest(name, own)
+    group = ctx.parent.command if ctx.parent else None
+    if near or not isinstance(group, click.Group):
+        return near
+    every = [(each, group.get_command(ctx, each)) for each in group.list_commands(ctx)]
+    others = [f"tracer {each}" for each, other in every if other and name in _long_names(other)]
+    return f"It is an option of {', '.join(others)}." if others else ""
+
+
+def _long_names(command: click.Command) -> list[str]:
+    options = (param for param in command.params if isinstance(param, click.Option))
+    return [name for each in options for name in each.opts if name.startswith("--")]
