@@ -47,7 +47,7 @@ class Commands(cloup.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Imports the module of one command; None where there is no such module."""
-        if cmd_name == _help.name:
+        if cmd_name == "help":
             return _help
         if cmd_name not in self.list_commands(ctx):
             return None
@@ -72,7 +72,7 @@ class Commands(cloup.Group):
         self, bad_name: str, valid_names: list[str], error: click.UsageError
     ) -> click.UsageError:
         """Returns the error for a command that is not there: a typing error, or a file."""
-        near = suggest(bad_name, [*self.list_commands(click.Context(self)), *ALIASES, _help.name])
+        near = suggest(bad_name, [*self.list_commands(click.Context(self)), *ALIASES, "help"])
         kind = kind_of(bad_name)
         remedy = near if kind is None else kind.remedy.format(bad_name)
         return click.UsageError(f"No such command '{bad_name}'. {remedy}".rstrip(), error.ctx)

@@ -13,6 +13,8 @@ from tracer.support.suggestions import ask, suggest
 
 _FEW = 12
 """Options that `--help` shows without a choice among them."""
+_ALL = "tracer.help-all"
+"""Key of a context whose help shows all options."""
 _SYNONYMS = (
     ("--runs", "--sessions", "--iterations", "--repeat"),
     ("--data", "--calibrate", "--dataset", "--test"),
@@ -48,7 +50,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, chosen: bool) -> N
 
 def _show_all(ctx: click.Context, param: click.Parameter, chosen: bool) -> None:
     if chosen and not ctx.resilient_parsing:
-        ctx.meta[_show_all] = True
+        ctx.meta[_ALL] = True
         click.echo(ctx.get_help(), color=ctx.color)
         ctx.exit()
 
@@ -86,7 +88,7 @@ class Command(cloup.Command):
 
     def format_params(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the sections of the options that the help shows."""
-        shows_all = self._is_short or _show_all in ctx.meta
+        shows_all = self._is_short or _ALL in ctx.meta
         sections = []
         for group in (*self.option_groups, self.get_default_option_group(ctx)):
             shown = [each for each in group.options
