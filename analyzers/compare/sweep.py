@@ -25,9 +25,9 @@ from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import environment
 from tracer.analyzers.views.drawing import empty_figure, plain
 from tracer.analyzers.views.file_formats.json import records
-from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column, times
+from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column
 from tracer.analyzers.views.report import Content, drawings
-from tracer.analyzers.views.text import micros, percent, plural, quantity
+from tracer.analyzers.views.text import micros, percent, plural, quantity, times
 from tracer.errors import InputError
 from tracer.records.result import Result
 

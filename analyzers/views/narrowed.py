@@ -18,14 +18,17 @@ from tracer.analyzers.views.page import (
     name_column,
     number_column,
     record_columns,
+    record_specs,
     record_table,
 )
+from tracer.analyzers.views.report import Accuracy, Content, RunContent, drawings
 from tracer.analyzers.views.text import plural, score, si
 from tracer.errors import UsageError
 from tracer.graph import stored_weights
 from tracer.graph.loading import from_proto
 from tracer.graph.model import encoded
 from tracer.quantization.to_qonnx import to_qonnx
+from tracer.records.columns import Fold
 from tracer.records.transformed import Narrowed, NarrowedNode
 
 if TYPE_CHECKING:
@@ -37,6 +40,11 @@ _ASKED, _NOT_ASKED = 2, 7
 _LAST = ("measure", "energy_before", "energy")
 _COLUMNS = sorted(record_columns(NarrowedNode), key=lambda column: column.field in _LAST)
 
+_CURVES = ("narrowed", "saturated")
+_FOLDS: dict[str, Fold] = {
+    "guaranteed_before": "max", "guaranteed": "max", "observed_before": "max", "observed": "max",
+    "bits": "max", "sqnr_db": "min", "energy_before": "sum", "energy": "sum",
+}  # fmt: skip
 _USUAL = {"parts": 1, "overflows": 0}
 """Columns that are left out where all nodes have this number."""
 
@@ -143,6 +151,48 @@ def _widths(result: Narrowed) -> dict[str, int]:
         for node in result.nodes
     }
     return rows | {key: node.bits_guaranteed for key, node in certified.items()}
+
+
+def report(result: Narrowed, options: ViewOptions) -> Content:
+    """One run, whose rows are the nodes that sum: their widths before and after, and the scores."""
+    graphs, (graph,) = drawings([result.model])
+    shown, unit = page(result, options), result.judgement.unit
+    topology = result.model.topology
+    position = {} if topology is None else {node: at for at, node in enumerate(topology.nodes)}
+    rows = table(result, options)
+    rows["index"] = pd.array([position.get(node) for node in rows["node"]], "Int64")
+    run = RunContent(
+        label=result.model.name,
+        title=shown.tables[-1].title,
+        lines=(*_sentences(result), *_promises(result), *_certified(result)),
+        rows=rows,
+        kernels=range(len(rows)),
+        graph=graph,
+    )
+    scores = [(name, tuple(getattr(each, name) for each in result.curve)) for name in _CURVES]
+    widths = tuple(each.bits for each in result.curve)
+    metric = result.judgement.metric.rpartition(":")[2]
+    return Content(
+        title=run.title,
+        kind="narrow",
+        page=shown,
+        runs=(run,),
+        graphs=graphs,
+        specs=record_specs(NarrowedNode, _FOLDS),
+        accuracy=tuple(
+            Accuracy(0, metric, unit, widths, values, (), "", {"kept": result.bits}, name)
+            for name, values in scores
+            if len(widths) > 1
+        ),
+        notes=result.notes,
+        first={"view": "widths", "sort": "guaranteed_before", "color": "guaranteed_before"},
+    )
+
+
+def _certified(result: Narrowed) -> Iterator[str]:
+    if result.certificate is not None:
+        count = plural(len(result.certificate.nodes), "node")
+        yield f"certificate: {count} of {len(result.nodes)}, whose sums fit for any input"
 
 
 def figure(result: Narrowed, options: ViewOptions) -> Figure:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from html import escape
@@ -11,9 +10,9 @@ from typing import Any, Literal, TypeAlias, get_type_hints
 import pandas as pd
 
 from tracer.analyzers.options import DEFAULT_TOP, ViewOptions
-from tracer.analyzers.views.text import FORMATS, FULL_FORMATS, RESULT_FORMATS, micros, plural
+from tracer.analyzers.views.text import FORMATS, FULL_FORMATS, micros, plural
 from tracer.inputs.feedset import CHOSEN
-from tracer.records.columns import PAGE_RANK, ColumnSpec
+from tracer.records.columns import PAGE_RANK, ColumnSpec, Dtype, Fold
 from tracer.records.trace import INCOMPLETE
 from tracer.text import brief, line
 
@@ -233,7 +232,7 @@ def _cut_of(field: str) -> Cut:
 
 
 def record_columns(
-    record: type, formats: Mapping[str, Callable[[float], str]] = RESULT_FORMATS, **words: str
+    record: type, formats: Mapping[Any, Callable[[Any], str]] = FORMATS, **words: str
 ) -> list[Column]:
     """The columns that the fields of a record class declare, with `records.columns.as_column`.
 
@@ -252,6 +251,23 @@ def record_columns(
     return columns
 
 
+def record_specs(record: type, folds: Mapping[str, Fold], **words: str) -> tuple[ColumnSpec, ...]:
+    """The same columns as a report shows them, with how its graph folds those in `folds`."""
+    types, specs = get_type_hints(record), []
+    for each in fields(record):
+        spec = each.metadata.get("column")
+        if spec is not None:
+            header = spec.header.format(**words).strip()
+            dtype: Dtype = (
+                "string" if spec.format == "name" else _DTYPES.get(types[each.name], "Int64")
+            )
+            specs.append(
+                ColumnSpec(each.name, header, spec.rank, header, folds.get(each.name, "none"),
+                           dtype=dtype, unit="", format=spec.format)
+            )  # fmt: skip
+    return tuple(specs)
+
+
 def record_table(record: type, rows: Iterable[Any]) -> pd.DataFrame:
     """A row for each record of a class, a column for each field, with the types of the fields."""
     types, names = get_type_hints(record), [each.name for each in fields(record)]
@@ -259,14 +275,7 @@ def record_table(record: type, rows: Iterable[Any]) -> pd.DataFrame:
     return table.astype({name: _DTYPES[types[name]] for name in names if types[name] in _DTYPES})
 
 
-_DTYPES: Mapping[Any, str] = {int | None: "Int64", float | None: "float64", float: "float64"}
-
-
-def times(value: float) -> str:
-    """A ratio with three digits: `0.983`, `12.4`, `1,234`."""
-    if not math.isfinite(value):
-        return ""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:#.3g}"
+_DTYPES: Mapping[Any, Dtype] = {int | None: "Int64", float | None: "float64", float: "float64"}
 
 
 def signed_percent(value: float) -> str:

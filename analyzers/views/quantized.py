@@ -23,11 +23,11 @@ from tracer.records.transformed import LayerError, Quantized
 
 _SPECS = (
     ColumnSpec("added_noise", "added noise", 1, "noise share of the output less that of the input",
-               "max", dtype="float64", unit="", format="difference"),
+               "max", dtype="float64", unit="", format="noise"),
     ColumnSpec("sqnr_db", "SQNR dB", 2, "signal-to-quantisation-noise ratio of the output",
-               "min", dtype="float64", unit="dB", format="difference"),
+               "min", dtype="float64", unit="dB", format="decibels"),
     ColumnSpec("worst_channel_db", "worst channel dB", 3, "SQNR of the noisiest channel",
-               "min", dtype="float64", unit="dB", format="difference"),
+               "min", dtype="float64", unit="dB", format="decibels"),
     ColumnSpec("worst_channel", "worst channel", 4, "number of the noisiest channel",
                dtype="Int64", unit="", format="count"),
     ColumnSpec("channel_axis", "axis", 5, "axis of the channels",
@@ -101,7 +101,7 @@ def report(result: Quantized, options: ViewOptions) -> Content:
     """
     graphs, (graph,) = drawings([result.model])
     shown, layers = page(result, options), table(result, options)
-    errors = layers[["node", *(spec.name for spec in _SPECS)]].replace([math.inf, -math.inf], None)
+    errors = layers[["node", *(spec.name for spec in _SPECS)]]
     topology = result.model.topology
     if topology is None:  # the nodes are not known
         rows = layers[["node", "op_type", "module"]].merge(errors, on="node")

@@ -223,6 +223,13 @@ def exponent(value: float) -> str:
     return "0" if value == 0 else f"{value:.1e}"
 
 
+def times(value: float) -> str:
+    """A ratio with three digits: `0.983`, `12.4`, `1,234`."""
+    if not math.isfinite(value):
+        return ""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:#.3g}".rstrip(".")
+
+
 def cell(value: object) -> str:
     """Names come from files: nothing in one may end the cell or begin a tag."""
     text = line(str(value))
@@ -245,10 +252,6 @@ FORMATS: Mapping[Format, Callable[[Any], str]] = {
     "bar": lambda share: bar(share, _BAR_CELLS),
     "difference": digits,
     "cosine": cosine,
-}
-"""The text of a cell, by the format of its `ColumnSpec`; '' for a missing value."""
-
-RESULT_FORMATS: Mapping[str, Callable[[Any], str]] = {str(n): f for n, f in FORMATS.items()} | {
     "whole": "{:.0f}".format,
     "tenths": "{:.1f}".format,
     "thousands": "{:,.0f}".format,
@@ -256,8 +259,9 @@ RESULT_FORMATS: Mapping[str, Callable[[Any], str]] = {str(n): f for n, f in FORM
     "noise": lambda share: f"{100 * share:.2g} %",
     "size": lambda amount: size_text(int(amount)),
     "exponent": exponent,
+    "times": times,
 }
-"""The text of a cell, by the format of a record's field: see `tracer.records.columns.as_column`."""
+"""The text of a cell, by the format of its `ColumnSpec`; '' for a missing value."""
 
 FULL_FORMATS: Mapping[Format, Callable[[Any], str]] = {**FORMATS, "si": full, "number": full}
 """The same with every digit of large numbers."""

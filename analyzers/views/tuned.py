@@ -1,6 +1,7 @@
 """The view of a Tuned: every change that was tried, the best combination, and its code."""
 
 import math
+from functools import partial
 from textwrap import shorten
 from typing import Any
 
@@ -17,10 +18,12 @@ from tracer.analyzers.views.page import (
     record_columns,
     record_table,
 )
+from tracer.analyzers.views.report import Content, RunContent
 from tracer.analyzers.views.text import exponent, plural
 from tracer.errors import UsageError
 from tracer.graph import stored_weights
 from tracer.limits import size_text
+from tracer.records.columns import ColumnSpec, Dtype
 from tracer.records.transformed import Plan, Speedup, Trial, Tuned
 
 _LONGEST = 34
@@ -73,10 +76,60 @@ def model(result: Tuned, options: ViewOptions) -> bytes:
     return result.proto.SerializeToString()
 
 
+def report(result: Tuned, options: ViewOptions) -> Content:
+    """One run, whose rows are the best combination and what was tried, with their speed-ups."""
+    shown, rows = page(result, options), table(result, options)
+    rows["node"] = rows["change"] + "=" + rows["value"]
+    if result.speedup is not None and len(result.plan.steps) > 1:
+        speedup = result.speedup
+        best = {
+            "node": _BEST, "kept": True, "verdict": _chosen(result), "speedup": speedup.ratio,
+            "speedup_low": speedup.low, "speedup_high": speedup.high, "why": "",
+            "memory_bytes": result.memory_bytes, "difference": result.difference,
+        }  # fmt: skip
+        rows = pd.concat([pd.DataFrame([best]).astype(object), rows]).reset_index(drop=True)
+    rows["interval"] = [_range(row) for _, row in rows.iterrows()]
+    names = [*(spec.name for spec in _SPECS), *_INTERVAL]
+    rows = rows[names].astype({spec.name: spec.dtype for spec in _SPECS} | _INTERVAL)
+    run = RunContent(
+        label=result.model.name,
+        title=shown.tables[0].title,
+        lines=(_sentence(result),),
+        rows=rows,
+        kernels=range(len(rows)),
+        code=(*result.commands, *result.code),
+    )
+    return Content(
+        title=run.title, kind="tune", page=shown, runs=(run,), specs=_SPECS, notes=result.notes,
+        first={"view": "trials"},
+    )  # fmt: skip
+
+
+_INTERVAL: dict[str, Dtype] = dict.fromkeys(("speedup_low", "speedup_high", "kept"), "float64")
+_BEST = "best combination"
+_text = partial(ColumnSpec, dtype="string", unit="", format="name")
+_number = partial(ColumnSpec, dtype="float64", unit="")
+_SPECS = (
+    _text("node", "change", 0, "the change and its form"),
+    _number("speedup", "speed-up", 1, "time before ÷ time after", format="times"),
+    _text("interval", "99 % interval", 3, "interval of the speed-up"),
+    ColumnSpec("memory_bytes", "memory", 4, "memory of the session at most",
+               dtype="Int64", unit="", format="size"),
+    _number("difference", "difference", 2, "largest error of an output ÷ its largest value",
+            format="exponent"),
+    _text("verdict", "result", 1, "whether the change was kept, and why not"),
+    _text("why", "tried because", 11, "why the change was tried"),
+)  # fmt: skip
+
+
+def _chosen(result: Tuned) -> str:
+    return ", ".join(f"{change}={value}" for change, value in result.plan.steps)
+
+
 def _sentence(result: Tuned) -> str:
     if not result.plan.steps:
         return "nothing that was tried is shown to be better than the unchanged model"
-    chosen = ", ".join(f"{change}={value}" for change, value in result.plan.steps)
+    chosen = _chosen(result)
     parts = [f"best: {chosen}" if result.trials else chosen]
     if result.speedup:
         ratio, low, high = map(

@@ -28,7 +28,7 @@ from tracer.analyzers.views.page import (
     record_columns,
     record_table,
 )
-from tracer.analyzers.views.text import RESULT_FORMATS, percent, plural, score, si
+from tracer.analyzers.views.text import FORMATS, percent, plural, score, si
 from tracer.records.whatif import AccumulatorSweep, SweptAccumulator
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def page(result: AccumulatorSweep, options: ViewOptions) -> Page:
     ]
     accumulator, operands, scores, sums, *errors, energy = record_columns(
         SweptAccumulator,
-        {**RESULT_FORMATS, "score": lambda value: score(value, unit)},
+        {**FORMATS, "score": lambda value: score(value, unit)},
         metric=whatif.metric(result.judgement),
         unit=result.energy.unit,
     )

@@ -6,9 +6,11 @@ import tracer
 from tests.graphs import integers
 from tests.nets import Builder
 from tracer.graph import provenance
+from tracer.records.transformed import Plan, Speedup, Trial, Tuned
 
 pytest.importorskip("selenium")
 LAYERS = 12
+LABELS = "[...document.querySelectorAll('.{} [data-mark]')].map((mark) => mark.ariaLabel)"
 BOXES = "[...document.querySelectorAll('.view.graph [data-mark]')].map((mark) => mark.ariaLabel)"
 
 
@@ -90,3 +92,70 @@ def test_modules_are_in_the_order_of_the_run_and_the_longest_is_brightest(browse
     colours = {label.rpartition(": ")[0]: fill for label, _, fill in bars}
     times = trace.nodes.groupby("module")["time_us"].sum()
     assert colours[times[times.index.str.count(r"\.") == 2].idxmax()] == "rgb(254, 232, 56)"
+
+
+def test_a_comparison_has_the_times_and_intervals_of_both_sides_in_a_row(browser, tmp_path):
+    lenet = "models/lenet/lenet.onnx"
+    comparison = tracer.compare([lenet, f"{lenet}@ort:none"])
+    browser.open(comparison.save(tmp_path / "c.html"))
+    assert browser.texts(".tabs [aria-selected=true]") == ["A and B"]
+    heads, *rows = browser.ask(
+        "[...document.querySelectorAll('.table tr')].map((row) => "
+        "[...row.cells].map((cell) => cell.innerText.trim()))"
+    )
+    assert {"A µs", "± A", "B µs", "± B", "÷ A", "99% interval"} <= set(heads)
+    assert "time µs" not in heads
+    layer = comparison.layers.iloc[0]
+    row = next(row for row in rows if row[0].startswith(layer["layer"]))
+    for side in "ab":
+        shown = row[heads.index(f"{side.upper()} µs")]
+        assert float(shown.replace(",", "")) == pytest.approx(layer[f"time_us_{side}"], abs=0.06)
+    assert len(browser.texts(".head .sum")) == 2  # the wall of each, one above the other
+
+
+def test_a_narrowed_model_opens_on_its_widths(browser, tmp_path):
+    result = tracer.narrow("models/lenet/lenet.int8.onnx", bits="14,16", data="digits", budget=0.0)
+    browser.open(result.save(tmp_path / "n.html"))
+    assert browser.texts(".tabs [aria-selected=true]") == ["Widths"]
+    labels = browser.ask(LABELS.format("widths"))
+    for node, label in zip(result.nodes, labels, strict=True):
+        assert label.startswith(f"{node.node}, bits: ")
+        assert f"{node.guaranteed} any input, after" in label
+        assert f"{node.guaranteed_before} before" in label
+    widest = max(result.nodes, key=lambda node: node.guaranteed_before)
+    assert browser.texts(".details h2") == [widest.node]
+    assert len(browser.texts(".widths polyline")) == (2 if len(result.curve) > 1 else 0)
+    certified = len(result.certificate.nodes)
+    assert f"{certified} nodes of {len(result.nodes)}" in browser.texts(".head dl")[-1]
+
+
+def test_a_tuned_model_opens_on_what_was_tried_and_the_winner(browser, tmp_path):
+    faster, noise, best = (
+        Speedup(1.25, 1.2, 1.3),
+        Speedup(0.99, 0.9, 1.1),
+        Speedup(1.31, 1.25, 1.37),
+    )
+    trials = (
+        Trial("threads", "1", "few products", "…", "kept", True, faster, 9_000_000, 0.0),
+        Trial("layout", "NCHW", "layouts </script>", "…", "not faster", False, noise),
+        Trial("static_int8", "u8s8", "products", "…", "needs --allow quantize"),
+    )
+    steps = (("threads", "1"), ("spinning", "off"))
+    plan = Plan("lenet.onnx", "0" * 64, "latency", steps, {}, "cpu", 2, "1", best)
+    code = ("import onnxruntime as ort", "options = ort.SessionOptions()")
+    tuned = Tuned(
+        model=tracer.count("models/lenet/lenet.onnx").model, settings={"goal": "latency"},
+        trials=trials, plan=plan, speedup=best, memory_bytes=8_000_000, memory_before=9_000_000,
+        difference=0.0, commands=(), code=code, notes=(),
+    )  # fmt: skip
+    browser.open(tuned.save(tmp_path / "t.html"))
+    assert browser.texts(".details h2") == ["best combination"]
+    labels = browser.ask(LABELS.format("trials"))
+    assert labels[0].startswith("best combination: 1.31\N{MULTIPLICATION SIGN}, 1.25x to 1.37x")
+    assert (
+        labels[1].startswith("threads=1: 1.25\N{MULTIPLICATION SIGN}")
+        and "not measured" in labels[3]
+    )
+    assert browser.texts(".head pre") == ["\n".join(code)]
+    kinds = browser.ask("[...document.querySelectorAll('.trials .layer')].map(e => e.classList[1])")
+    assert kinds == ["faster", "faster", "noise", "noise"]

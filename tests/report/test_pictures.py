@@ -11,7 +11,7 @@ import pytest
 import tracer
 from tests.graphs import integers
 from tracer.analyzers.overflow import by_width
-from tracer.analyzers.views.text import digits
+from tracer.analyzers.views.text import decibels
 from tracer.records.whatif import WidthChoice
 from tracer.storage import whatif_file
 
@@ -264,8 +264,9 @@ def test_a_quantisation_shows_the_error_of_each_node(browser, tmp_path):
     shown = {row[0]: row for row in cells}
     assert set(result.model.topology.nodes) <= set(shown)
     for layer in result.layers:
-        for decibels in (layer.sqnr_db, layer.worst_channel.sqnr_db):
-            assert digits(decibels) in shown[layer.node]
+        for noise in (layer.sqnr_db, layer.worst_channel.sqnr_db):  # as the terminal shows them
+            assert decibels(noise) in shown[layer.node]
+        assert f"{100 * layer.added_noise:.2g} %" in shown[layer.node]
     text = browser.ask("document.body.textContent")
     assert "output linear_2: SQNR" in text
     assert len(labels(browser, "graph")) > len(result.layers)

@@ -20,7 +20,8 @@ column out."""
 
 Format = Literal[
     "name", "path", "count", "nonzero", "number", "width", "micros", "si", "percent", "roof",
-    "bar", "difference", "cosine",
+    "bar", "difference", "cosine", "whole", "tenths", "thousands", "decibels", "noise", "size",
+    "exponent", "times",
 ]  # fmt: skip
 """Names of the functions in `tracer.analyzers.views.text` that write a cell."""
 
@@ -67,14 +68,16 @@ class ResultColumn:
 
     header: str
     rank: int
-    format: str
+    format: Format | Literal["score"]
 
 
-def as_column(header: str, rank: int, format_: str = "name") -> dict[str, ResultColumn]:
+def as_column(
+    header: str, rank: int, format_: Format | Literal["score"] = "name"
+) -> dict[str, ResultColumn]:
     """Returns the metadata of a field of a dataclass that views show as this column.
 
-    Formats are those of `tracer.analyzers.views.text.RESULT_FORMATS`. A header may have places for
-    what the result tells: `energy {unit}`.
+    Formats are those of columns, and `score`, in the unit of the result. A header may have places
+    for what the result tells: `energy {unit}`.
     """
     return {"column": ResultColumn(header, rank, format_)}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,16 +41,17 @@ from tracer.analyzers.views.page import (
     name_column,
     number_column,
     signed_percent,
-    times,
 )
 from tracer.analyzers.views.report import Content, Pairs, RunContent, drawings, texts
-from tracer.analyzers.views.text import count, micros, percent, si
+from tracer.analyzers.views.text import count, micros, percent, si, times
 from tracer.analyzers.views.trace import lines, run_content
 from tracer.analyzers.views.trace.headline import Section
 from tracer.analyzers.views.trace.run_tables import tables
-from tracer.records.columns import ColumnSpec
+from tracer.records.columns import BY_NAME, ColumnSpec
 from tracer.records.trace import INCOMPLETE
 from tracer.support.distributions import t_quantile
+from tracer.support.statistics import t_quantile
+from tracer.support.types import FloatArray
 
 MOST_GROUPS = 30
 COLOURS = ("#4878a8", "#e1812c", "#3a923a", "#9372b2", "#845b53", "#d684bd", "#7f7f7f", "#a8a83a")
@@ -63,10 +65,12 @@ _LEVEL = 0.05
 """Significance level of the intervals in a node table."""
 
 _SPECS = (
-    ColumnSpec("change_us", "Δ µs", 2, "time in the other side less the time in A; none for noise",
+    ColumnSpec("change_us", "Δ µs", 3, "time in the other side less the time in A; none for noise",
                "sum", dtype="float64", unit="µs", format="difference", kind="displayed"),
-    ColumnSpec("ratio", "÷ A", 3, "time in the other side ÷ time in A, whether noise or not",
-               dtype="float64", unit="", format="difference", kind="displayed"),
+    ColumnSpec("ratio", "÷ A", 2, "time in the other side ÷ time in A, whether noise or not",
+               dtype="float64", unit="", format="times", kind="displayed"),
+    ColumnSpec("ratio_interval", INTERVAL, 4, "interval of the ratio",
+               dtype="string", unit="", format="name", kind="displayed"),
 )  # fmt: skip
 
 
@@ -178,7 +182,7 @@ def report(result: Comparison, options: ViewOptions) -> Content:
         page=shown,
         runs=tuple(runs),
         graphs=graphs,
-        specs=_SPECS,
+        specs=(*_side_specs(len(result.sides)), *_SPECS),
         pairs=tuple(_pairs(result, other) for other in others),
         sources=side_sources(result.sides),
         environment=environment.machine_fields(result.sides[0].trace.environment),
@@ -243,7 +247,7 @@ def side_run(side: Side, graph: int | None, verdicts: Sequence[str]) -> RunConte
     nodes = side.nodes
     if side.turns_us is not None:
         time, total = side.time_us, float(np.nansum(side.time_us))
-        half = t_quantile(_LEVEL, side.dof) * side.error_us if side.dof else np.nan * time
+        half = _half_interval(side)
         nodes = nodes.assign(
             time_us=time,
             time_share=time / total if total else np.nan,
@@ -254,6 +258,11 @@ def side_run(side: Side, graph: int | None, verdicts: Sequence[str]) -> RunConte
     section = Section(side.run, side.run.batch, nodes)
     told = lines(tables(side.trace, section, ViewOptions()))
     return run_content(side.trace, section, side.label, (*verdicts, *told), graph)
+
+
+def _half_interval(side: Side) -> FloatArray:
+    """Returns half the confidence interval of each row's time."""
+    return t_quantile(_LEVEL, side.dof) * side.error_us if side.dof else np.nan * side.time_us
 
 
 def under_title(run: RunContent, title: str) -> RunContent:
@@ -283,22 +292,51 @@ def _pairs(result: Comparison, other: int) -> Pairs:
 
 
 def _changes(result: Comparison, index: int) -> Mapping[str, Any]:
-    """Returns the columns of `_SPECS` for the rows of a side, in the row with the time of a layer.
+    """Returns the times of all sides and the columns of `_SPECS`, in the row with a layer's time.
 
-    The rows of A have those of B. Rows of modules and operators have none: a row is a part of them.
+    The rows of A are compared with B. Rows of modules and operators have none: a row is a part of
+    them.
     """
     if result.layers is None or result.by != "layer":
         return {}
     side, end = result.sides[index], letter(index or 1)
-    change, ratios = np.full((2, len(side.nodes)), np.nan)
-    columns = [f"{name}_{end}" for name in ("change_us", "ratio", "significant")]
-    figures = result.layers[columns].itertuples(index=False)
-    for group, (us, relative, significant) in zip(result.groups, figures, strict=True):
+    layers, bounds = result.layers, interval(f"ratio_low_{end}", f"ratio_high_{end}", times)
+    known: dict[str, pd.Series[Any]] = {
+        "change_us": layers[f"change_us_{end}"].where(layers[f"significant_{end}"].astype(bool)),
+        "ratio": layers[f"ratio_{end}"],
+        "ratio_interval": pd.Series([bounds(row) for _, row in layers.iterrows()], dtype="object"),
+    }
+    for other, each in enumerate(result.sides):
+        known[f"time_us_{letter(other)}"] = layers[f"time_us_{letter(other)}"]
+        squares = _half_interval(each) ** 2
+        known[f"plus_minus_{letter(other)}"] = pd.Series(
+            [np.sqrt(np.nansum(squares[list(group.rows[other])])) for group in result.groups]
+        ).replace(0.0, np.nan)
+    rows: dict[int, int] = {}  # of this side, by layer
+    for layer, group in enumerate(result.groups):
         timed = [row for row in group.rows[index] if not np.isnan(side.time_us[row])]
-        if timed:
-            change[timed[0]] = us if significant else np.nan
-            ratios[timed[0]] = relative
-    return {"change_us": change, "ratio": ratios}
+        rows |= {timed[0]: layer} if timed else {}
+    at = pd.Series(rows, dtype="int64")
+    return {
+        name: pd.Series(values.to_numpy()[at], at.index).reindex(range(len(side.nodes))).to_numpy()
+        for name, values in known.items()
+    }
+
+
+def _side_specs(count: int) -> tuple[ColumnSpec, ...]:
+    """Returns the times of the sides beside each other, in place of those of one."""
+    us = partial(ColumnSpec, dtype="float64", unit="µs", format="micros", kind="displayed")
+    own = [replace(BY_NAME[name], header=None) for name in ("time_us", "time_us_plus_minus", "bar")]
+    each = [
+        spec
+        for index in range(count)
+        for end in [letter(index)]
+        for spec in (
+            us(f"time_us_{end}", f"{end.upper()} µs", 1, f"time in {end.upper()}", "sum"),
+            us(f"plus_minus_{end}", f"± {end.upper()}", 5, "half the 95 % confidence interval"),
+        )
+    ]
+    return (*own, *each)
 
 
 def _differences(result: Comparison, side: Side) -> Mapping[str, Any]:

@@ -22,9 +22,8 @@ from tracer.analyzers.views.page import (
     name_column,
     number_column,
     signed_percent,
-    times,
 )
-from tracer.analyzers.views.text import cosine, digits, micros, percent, plural, score, si
+from tracer.analyzers.views.text import cosine, digits, micros, percent, plural, score, si, times
 from tracer.text import brief, printable
 
 _NAMES = {

@@ -68,7 +68,9 @@ def drawings(models: Sequence[ModelInfo]) -> tuple[tuple[Layout, ...], tuple[int
     return tuple(layouts), tuple(positions[model.sha256] for model in models)
 
 
-Kind = Literal["profile", "interpret", "count", "whatif", "compare", "fusions", "quantize"]
+Kind = Literal[
+    "profile", "interpret", "count", "whatif", "compare", "fusions", "quantize", "narrow", "tune"
+]
 """The command whose result it is."""
 
 
@@ -148,7 +150,7 @@ class RunContent:
     `kernels` share a kernel. With the same entry of `folded`, which is None where it is the same,
     they are one row of a table that folds constants and conversions into the node that they serve.
     `prefix` are folders that most names begin with, and that long ones leave out. `graph` is the
-    position of its graph in the report.
+    position of its graph in the report, `code` what to type or run.
     """
 
     label: str
@@ -166,6 +168,7 @@ class RunContent:
     widths: Widths | None = None
     graph: int | None = None
     title: str = ""
+    code: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +196,7 @@ class Pairs:
 class Accuracy:
     """The score of a run at every width, and the energy per sample.
 
-    `marks` are the widths of the answers A and B.
+    `marks` are the widths of the answers A and B. `name` tells scores of the same run apart.
     """
 
     run: int
@@ -204,6 +207,7 @@ class Accuracy:
     energy: tuple[float, ...]
     energy_unit: str
     marks: Mapping[str, int]
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

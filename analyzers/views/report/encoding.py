@@ -4,7 +4,7 @@ import base64
 import gzip
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import cache, partial
 from html import escape
@@ -99,7 +99,7 @@ def redacted(content: Content) -> Content:
         replace(
             table,
             title=write(table.title),
-            rows=_rows(table.rows),
+            rows=_rows(table.rows, write),
             head=tuple(map(write, table.head)),
             lines=tuple(map(write, table.lines)),
             advice=tuple(map(write, table.advice)),
@@ -115,7 +115,8 @@ def redacted(content: Content) -> Content:
                 run,
                 label=write(run.label),
                 lines=tuple(map(write, run.lines)),
-                rows=_rows(run.rows),
+                rows=_rows(run.rows, write),
+                code=tuple(map(write, run.code)),
                 findings=tuple(replace(each, text=write(each.text)) for each in run.findings),
                 notes=tuple(map(write, run.notes)),
             )
@@ -130,11 +131,15 @@ def redacted(content: Content) -> Content:
     )
 
 
-def _rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """Returns rows whose sources are names of files without their folders."""
-    if "source" not in rows:
-        return rows
-    return rows.assign(source=rows["source"].map(without_paths, na_action="ignore"))
+_SENTENCES = ("why", "verdict", "effect")
+"""Columns of texts that may name files."""
+
+
+def _rows(rows: pd.DataFrame, write: Callable[[str], str]) -> pd.DataFrame:
+    """Returns rows whose sources and sentences have files without their folders."""
+    writers = {"source": without_paths, **dict.fromkeys(_SENTENCES, write)}
+    known = writers.keys() & set(rows.columns)
+    return rows.assign(**{n: rows[n].map(writers[n], na_action="ignore") for n in known})
 
 
 PLAIN = 256_000
@@ -186,11 +191,12 @@ def _specs(content: Content) -> dict[str, dict[str, Any]]:
     names = list(dict.fromkeys(name for run in content.runs for name in run.rows.columns))
     counted = any(has_overflow(run.rows) for run in content.runs)
     ranks = {name: rank - len(JOINT) for rank, name in enumerate(JOINT)} if counted else {}
-    known = specs_of(names)
+    own = {spec.name for spec in content.specs}  # may stand in place of those of the node table
+    known = [spec for spec in specs_of(names) if spec.name not in own]
     at = [spec.name for spec in known].index("executor")
-    every = (*known[:at], *content.specs, *known[at:])
+    every = [*known[:at], *content.specs, *known[at:]]
     if content.kind == "interpret":  # the times of an emulation tell little
-        every = tuple(sorted(every, key=lambda spec: spec.name in _EMULATION))
+        every.sort(key=lambda spec: spec.name in _EMULATION)
     specs = (s for s in every if s.name in names or s.kind != "stored")
     return {
         spec.name: {

@@ -10,10 +10,37 @@ const Format = {
   },
 
   /** The same with every digit and the unit. */
-  whole(spec, value) {
+  complete(spec, value) {
     const isLong = typeof value === "number" && ["si", "number"].includes(spec.format) && !Number.isNaN(value);
     const text = isLong ? Format.full(value) : Format.cell(spec, value);
-    return text && spec.unit ? `${text} ${spec.unit}` : text;
+    return text && spec.unit && value !== Infinity ? `${text} ${spec.unit}` : text;
+  },
+
+  whole: (value) => Format.fixed(value, 0),
+  tenths: (value) => Format.fixed(value, 1),
+  thousands: (value) => Format.grouped(Format.fixed(value, 0)),
+  decibels: (value) => (Number.isFinite(value) ? Format.fixed(value, 1) : value > 0 ? "exact" : "nothing left"),
+  noise: (value) => `${Format.general(100 * value, 2)} %`,
+
+  size(value) {
+    const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"], whole = Math.trunc(value) || 0;
+    const at = whole < 1024 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(whole) / 10));
+    return `${Format.fixed(whole / 1024 ** at, at && 1)} ${units[at]}`;
+  },
+
+  exponent(value) {
+    if (value === 0) return "0";
+    const [short, power] = value.toExponential(1).split("e"), [long] = value.toExponential(30).split("e"), exponent = Number(power);
+    return `${Format.even(short, long.slice(long.indexOf(".") + 2))}e${exponent < 0 ? "-" : "+"}${String(Math.abs(exponent)).padStart(2, "0")}`;
+  },
+
+  /** A ratio with three digits: 0.983, 12.4, 1,234. */
+  times(value) {
+    if (!Number.isFinite(value)) return "";
+    if (value >= 1000) return Format.grouped(Format.fixed(value, 0));
+    const text = Format.general(value, 3), [mantissa, power] = text.split("e"), digits = mantissa.replace(/^[-0.]+|\./g, "").length;
+    const zeros = "0".repeat(Math.max(0, 3 - (value ? digits : 1))), dot = zeros && !mantissa.includes(".") ? "." : "";
+    return `${mantissa}${dot}${zeros}${power === undefined ? "" : `e${power}`}`;
   },
 
   name: String,

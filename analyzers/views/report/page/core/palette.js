@@ -47,7 +47,7 @@ class Palette {
   legend() {
     if (this.kinds) return this.kinds.flatMap((kind) => [Palette.patch(this.color(kind), 10), kind, " "]);
     const { low, high, spec } = this;
-    return high >= low ? [Format.cell(spec, low) || "0", this.strip(), Format.whole(spec, high)] : ["no box has a value"];
+    return high >= low ? [Format.cell(spec, low) || "0", this.strip(), Format.complete(spec, high)] : ["no box has a value"];
   }
 
   strip() {

@@ -38,6 +38,7 @@ class Report {
   /** What a row of the table may be, in a run: the first is what it is at first. */
   groupings(run) {
     const rows = this.rows(run), folded = rows.has("time_us") ? "kernel" : "folded node";
-    return [...(rows.folded.length < rows.size ? [folded] : []), "node", "op", ...["module", "source"].filter((name) => rows.has(name))];
+    const others = { op_type: "op", module: "module", source: "source" };
+    return [...(rows.folded.length < rows.size ? [folded] : []), "node", ...Object.keys(others).filter((name) => rows.has(name)).map((name) => others[name])];
   }
 }

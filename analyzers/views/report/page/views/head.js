@@ -7,13 +7,16 @@ class Head extends View {
   static fits = () => true;
 
   draw() {
-    const { run, report } = this, sum = run?.sum, isBusy = (line) => line.startsWith("busy machine");
+    const { run, report } = this, sum = run?.sum, sides = report.pairs.length ? report.runs.filter((each) => each.sum) : [];
+    const most = Math.max(...sides.map((each) => Math.max(each.sum.high_us, each.sum.nodes_us))), isBusy = (line) => line.startsWith("busy machine");
     return [
       html.h1(run?.title || report.title),
+      ...sides.flatMap((side) => [html.p({ class: "side" }, html.b(side.letter), ` ${side.label}`), this.check(side.sum, most)]),
       ...(report.runs.length > 1 ? [this.chooser()] : []),
       ...(run?.lines ?? []).filter(isBusy).map((line) => html.p({ class: "busy" }, line)),
-      ...(sum ? [this.check(sum)] : []),
+      ...(sum && !sides.length ? [this.check(sum)] : []),
       ...this.lines((run?.lines ?? []).filter((line) => !isBusy(line) && (!sum || !/^(wall|nodes|rest|return) /.test(line)))),
+      ...(run?.code.length ? [html.pre(html.code(run.code.join("\n")))] : []),
       ...Head.folded("notes", html.ul, report.notes.map((note) => html.li(note))),
       ...Head.folded("environment", html.dl, Head.facts(report.environment)),
     ];
@@ -23,12 +26,12 @@ class Head extends View {
     const options = this.report.runs.map(({ letter, label }, index) =>
       html.option({ value: index, selected: index === this.state.run }, letter ? `${letter}: ${label}` : label));
     const choose = (event) => this.state.set({ run: Number(event.target.value) });
-    return html.label({ class: "chooser" }, "run ", html.select({ onchange: choose }, options));
+    return html.label({ class: "chooser" }, this.report.pairs.length ? "graph and rows of " : "run ", html.select({ onchange: choose }, options));
   }
 
-  /** A bar as long as the wall time: the nodes, a run without nodes, and what is left. */
-  check({ wall_us, low_us, high_us, nodes_us, rest_us, empty_us, coverage }) {
-    const most = Math.max(high_us, nodes_us), at = (value) => `${(100 * value) / most}%`;
+  /** A bar as long as the wall time: the nodes, a run without nodes, and what is left; `most` fills the width. */
+  check({ wall_us, low_us, high_us, nodes_us, rest_us, empty_us, coverage }, most = Math.max(high_us, nodes_us)) {
+    const at = (value) => `${(100 * value) / most}%`;
     const empty = Math.max(0, Math.min(empty_us ?? 0, rest_us)), left = Math.max(0, rest_us - empty);
     const [nodes, wall] = [nodes_us, wall_us].map(Format.micros), share = Format.fixed(100 * coverage, 0);
     const drawn = [

@@ -103,7 +103,7 @@ class Icicle extends Chart {
       letters > 3 && Plot.text(null, left + 5, y + 16, "start", text, { fill: Palette.ink(fill) }));
     this.root.append(element);
     const title = path === null ? this.rows.title(rows[0]) : path || name;
-    const label = `${title}: ${Format.whole(this.rows.specs[this.amount], value)}, ${share}`;
+    const label = `${title}: ${Format.complete(this.rows.specs[this.amount], value)}, ${share}`;
     const mark = { element, rows, path, label, beside: {} };
     this.list.push(mark);
     return mark;

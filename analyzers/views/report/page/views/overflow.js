@@ -7,12 +7,13 @@ class Overflow extends Chart {
   static line = 22;
   static widest = 64;
   static signs = { bits_observed: "observed", bits_guaranteed: "guaranteed", bits_datatype: "datatype" };
+  static last = "overflow"; // the head of what stands after the lines
   static missing = "No sums were counted in this run; --accumulator 16 counts those of a quantised model.";
   static has = (run) => Boolean(run.widths);
 
   draw() {
     this.widths = this.run.widths;
-    this.accuracy = this.report.accuracy.find((each) => each.run === this.state.run);
+    this.scores();
     const every = [...this.widths.rows.keys()];
     const widest = [...every].sort((one, other) => this.bits("bits_observed", other) - this.bits("bits_observed", one));
     return [
@@ -24,6 +25,12 @@ class Overflow extends Chart {
       ),
       this.more(every, "node"),
     ];
+  }
+
+  /** The scores by width of this run, of which the first tells the widths. */
+  scores() {
+    this.curves = this.report.accuracy.filter((each) => each.run === this.state.run);
+    [this.accuracy] = this.curves;
   }
 
   update() {
@@ -66,20 +73,20 @@ class Overflow extends Chart {
 
   key(y) {
     let x = this.plot.left < 150 ? 0 : this.plot.left;
-    for (const [name, text] of Object.entries(Overflow.signs)) {
-      this.plot.add(this.sign(name, x + 5, y - 4), Plot.text("faint", x + 13, y, "start", text));
+    for (const [name, text] of Object.entries(this.constructor.signs)) {
+      this.plot.add(this.sign(name, x + 5, y - 4), Plot.text("faint label", x + 13, y, "start", text));
       x += 24 + text.length * Plot.letter;
     }
-    this.plot.add(Plot.text("faint", this.plot.width - 4, y, "end", "overflow"));
+    this.plot.add(Plot.text("faint", this.plot.width - 4, y, "end", this.constructor.last));
   }
 
   sign(name, x, y) {
-    return name === "bits_datatype" ? Plot.line("typed", x, y - 6, x, y + 6) : Plot.circle(name === "bits_observed" ? "seen" : "sure", x, y);
+    return name === "bits_datatype" ? Plot.line("typed", x, y - 6, x, y + 6) : Plot.circle(Object.keys(this.constructor.signs)[0] === name ? "seen" : "sure", x, y);
   }
 
   /** The widths on the axis: all that a node needs, and those of the accuracy. */
   ends(shown) {
-    const needed = [...Object.keys(Overflow.signs), "bits", "bits_each"].flatMap((name) => shown.map((entry) => this.bits(name, entry)));
+    const needed = [...Object.keys(this.constructor.signs), "bits", "bits_each"].flatMap((name) => shown.map((entry) => this.bits(name, entry)));
     const every = [...needed.filter(Boolean), ...(this.accuracy?.bits ?? []), this.width()];
     const least = Math.min(...every), { bits } = this.widths; // answer C may go below the sweep
     return [Math.min(least, Math.max(least - 2, bits[0])), Math.max(...every, bits.at(-1)) + 1];
@@ -87,25 +94,28 @@ class Overflow extends Chart {
 
   /** The score at every width, above the nodes, on the same axis. */
   curve(bottom) {
-    const { bits, score, metric, unit, marks } = this.accuracy, plot = this.plot;
-    const most = unit === "%" ? 100 : Math.max(...score) || 1, up = Draw.linear([Math.min(0, ...score), most], [bottom, 28]);
-    const points = bits.map((width, at) => [plot.x(width), up(score[at])]);
+    const { bits, metric, unit, marks } = this.accuracy, plot = this.plot, every = this.curves.flatMap(({ score }) => score);
+    const most = unit === "%" ? 100 : Math.max(...every) || 1, up = Draw.linear([Math.min(0, ...every), most], [bottom, 28]);
     plot.ticksUp(up.ticks(3), Format.count, "", up);
-    plot.add(Plot.text("faint", 4, 16, "start", `${metric} ${unit}`), svg.polyline({ class: "curve", points: points.join(" ") }));
-    plot.add(...points.map(([x, y]) => Plot.circle("score", x, y, 2.5)));
+    plot.add(Plot.text("faint", 4, 16, "start", `${metric} ${unit}`));
+    for (const [at, { score, name }] of this.curves.entries()) {
+      const points = bits.map((width, each) => [plot.x(width), up(score[each])]), [x, y] = points.at(-1);
+      plot.add(svg.polyline({ class: at ? "curve other" : "curve", points: points.join(" ") }));
+      plot.add(...points.map(([left, top]) => Plot.circle("score", left, top, 2.5)), Plot.text("faint", x + 8, y + 4, "start", name));
+    }
     const letters = Object.keys(marks), widths = Columns.positions(Object.values(marks));
     for (const [width, named] of widths) plot.add(Plot.text("strong", plot.x(width), 16, "middle", named.map((at) => letters[at]).join(" ")));
   }
 
   node(entry, y) {
     const row = this.widths.rows[entry], title = this.rows.title(row), each = this.bits("bits_each", entry);
-    const known = Object.keys(Overflow.signs).filter((name) => this.bits(name, entry)).reverse();
+    const known = Object.keys(this.constructor.signs).filter((name) => this.bits(name, entry)).reverse();
     const places = known.map((name) => this.plot.x(this.bits(name, entry)));
     const share = Plot.text("share", this.plot.width - 4, y + 4, "end", "");
     const element = svg.g({ class: "node" }, this.plot.row(y, Overflow.line, title),
       Plot.line("range", Math.min(...places), y, Math.max(...places), y), known.map((name, at) => this.sign(name, places[at], y)),
       each && Plot.text("answer", this.plot.x(each), y - 4, "middle", "C"), share);
-    const told = known.map((name) => `${this.bits(name, entry)} ${Overflow.signs[name]}`).join(", ");
+    const told = known.map((name) => `${this.bits(name, entry)} ${this.constructor.signs[name]}`).join(", ");
     return { element: this.plot.add(element), rows: [row], label: `${title}, bits: ${told}`, entry, share };
   }
 

@@ -5,6 +5,7 @@ class Ratios extends Chart {
   static title = "A and B";
   static order = 5;
   static line = 22;
+  static farthest = 1000; // a ratio beyond it is drawn at the end of the axis
   static ticks = [1, 2, 0.5, 10, 0.1, 5, 0.2, 1.25, 0.8, 100, 0.01, 1.1, 0.9, 1000, 0.001]; // the roundest first
   static fits = (report) => report.pairs.length > 0;
 
@@ -43,15 +44,21 @@ class Ratios extends Chart {
     const margin = this.host.clientWidth < 480 ? [90, 96, 36, 40] : [150, 130, 36, 40];
     const plot = new Plot(this.host, "Ratio of the times of each layer", 76 + shown.length * Ratios.line, margin);
     const reach = shown.flatMap(({ ratio }) => (ratio > 0 ? [ratio, 1 / ratio] : []));
-    const most = Math.min(Math.max(1.25, ...reach) * 1.2, 1000), y = plot.top - 12;
+    const most = Math.min(Math.max(1.25, ...reach) * 1.2, this.constructor.farthest), y = plot.top - 12;
     plot.across(1 / most, most, Draw.log);
-    plot.ticksAcross(this.ticks(plot), (tick) => `${tick}×`, `time of ${this.b} ÷ time of ${this.a}`);
+    const { axis, unit, low, high } = this.words();
+    plot.ticksAcross(this.ticks(plot), (tick) => `${tick}×`, axis);
     const x = plot.x(1);
     plot.add(
-      Plot.line("even", x, plot.top, x, plot.bottom), Plot.text("faint", plot.width - 4, y, "end", "µs"),
-      Plot.text("faster", x - 8, y, "end", `← ${this.b} faster`), Plot.text("slower", x + 8, y, "start", `${this.b} slower →`),
+      Plot.line("even", x, plot.top, x, plot.bottom), Plot.text("faint", plot.width - 4, y, "end", unit),
+      Plot.text(low[0], x - 8, y, "end", `← ${low[1]}`), Plot.text(high[0], x + 8, y, "start", `${high[1]} →`),
     );
     return plot;
+  }
+
+  /** What the axis, what stands after the lines, and both directions are called. */
+  words() {
+    return { axis: `time of ${this.b} ÷ time of ${this.a}`, unit: "µs", low: ["faster", `${this.b} faster`], high: ["slower", `${this.b} slower`] };
   }
 
   ticks(plot) {
@@ -64,14 +71,20 @@ class Ratios extends Chart {
   }
 
   layer(plot, layer, y) {
-    const { name, kind, ratio, low, high } = layer, [a, b] = layer.times.map((time) => (time ? Format.micros(time) : "–"));
+    const { name, kind, ratio, low, high } = layer, { after, label } = this.told(layer);
     const x = (value) => Math.min(Math.max(plot.x(value), plot.left), plot.right);
     const element = svg.g({ class: `layer ${kind}` }, plot.row(y, Ratios.line, name),
       low > 0 && high > 0 && Plot.line("interval", x(low), y, x(high), y),
       ratio > 0 && Plot.circle(null, x(ratio), y),
-      Plot.text(null, plot.width - 4, y + 4, "end", `${a} → ${b}`));
+      Plot.text(null, plot.width - 4, y + 4, "end", after));
+    return { element: plot.add(element), rows: layer.rows, label };
+  }
+
+  /** What stands after the line of a layer, and what a reader of the screen hears. */
+  told({ name, kind, ratio, times }) {
+    const [a, b] = times.map((time) => (time ? Format.micros(time) : "–"));
     const told = ratio > 0 ? `${Format.general(ratio, 3)} times, ${kind === "noise" ? "may be noise" : kind}` : "in one run alone";
-    return { element: plot.add(element), rows: layer.rows, label: `${name}: ${a} µs in ${this.a}, ${b} µs in ${this.b}, ${told}` };
+    return { after: `${a} → ${b}`, label: `${name}: ${a} µs in ${this.a}, ${b} µs in ${this.b}, ${told}` };
   }
 }
 

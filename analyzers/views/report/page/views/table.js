@@ -21,8 +21,8 @@ class Table extends View {
     this.by = html.select({ onchange: () => state.set({ by: this.by.value, sort: "" }) });
     this.every = html.input({ type: "checkbox", onchange: () => state.set({ every: this.every.checked }) });
     this.status = html.output();
-    const labels = [html.label("a row is a ", this.by), html.label(this.every, " all columns")];
-    const tools = html.div({ class: "tools" }, this.filter, labels, Draw.button("copy as CSV", () => this.copy()), this.status);
+    this.choice = html.label("a row is a ", this.by);
+    const tools = html.div({ class: "tools" }, this.filter, this.choice, html.label(this.every, " all columns"), Draw.button("copy as CSV", () => this.copy()), this.status);
     this.head = html.thead();
     this.body = html.tbody({ onkeydown: (event) => this.pressed(event) });
     this.more = Draw.button("", () => this.extend(), { class: "more" });
@@ -46,6 +46,7 @@ class Table extends View {
     const groupings = this.report.groupings(this.state.run);
     const by = groupings.includes(this.state.by) ? this.state.by : groupings[0];
     this.by.replaceChildren(...groupings.map((each) => html.option({ value: each, selected: each === by }, each)));
+    this.choice.hidden = groupings.length < 2;
     if (this.filter.value !== this.state.filter) this.filter.value = this.state.filter;
     this.every.checked = this.state.every;
     this.rows = this.report.grouped(this.state.run, by);
