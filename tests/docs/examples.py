@@ -3,8 +3,9 @@
 A block fenced as `console` holds commands, each after `$ `, and the output below them, if any. A
 block fenced as `python` holds code. All blocks of a page run in one folder, in the order of the
 page, with the models of a checkout in `models/` and those of `tracer demo` in `demo/`.
-`python -m tests.docs.examples README.md` replaces the outputs that a page shows by complete ones;
-cut them by hand, and mark each cut with a line `…`.
+`python -m tests.docs.examples README.md` writes today's outputs where a page shows one. A line `…`
+marks a cut: what was cut stays cut, and each line that is shown becomes the line of today that
+resembles it most. Look at the page afterwards.
 
 Other blocks, and tables, show commands with names that stand for the reader's: those are parsed.
 """
@@ -19,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 
 from rich.console import Console
@@ -27,6 +29,10 @@ from tracer.support.examples import FOLDER
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = 110
+CUT = "…"
+_NEAR, _FAR, _LEAST = 0.05, 0.002, 0.4
+"""What each line between two that are shown takes from their likeness, without and with a cut; and
+the least likeness."""
 _BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OTHER_BLOCK = re.compile(r"^```(?!console|python)\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"^tracer (?:\\\n *|[^\n\\])*", re.MULTILINE)
@@ -113,6 +119,33 @@ def folder_of_examples(folder: Path) -> Path:
     return folder
 
 
+def updated(shown: str, output: str) -> str:
+    """An output of today, cut as the page has it."""
+    lines = [line.rstrip() for line in output.rstrip("\n").split("\n")]
+    old = shown.split("\n")
+    if CUT not in old:
+        return "\n".join(lines)
+    kept, place = list[str](), 0
+    for before, line in zip([CUT, *old], old, strict=False):
+        if line == CUT:
+            kept.append(CUT)
+            continue
+        step = _FAR if before == CUT else _NEAR
+        alike = [_likeness(line, new) - step * far for far, new in enumerate(lines[place:])]
+        if alike and max(alike) > _LEAST:
+            place += alike.index(max(alike)) + 1
+            kept.append(lines[place - 1])
+        else:
+            print(f"no line of today is like: {line}", file=sys.stderr)
+    return "\n".join(kept)
+
+
+def _likeness(one: str, other: str) -> float:
+    """How alike two lines are, from 0 to 1, whatever their numbers are."""
+    pair = (re.sub(r"[\d.,]+", "0", line) for line in (one, other))
+    return SequenceMatcher(None, *pair, autojunk=False).ratio()
+
+
 def refresh(page: Path) -> None:
     """Write the outputs of today's code where the page shows an output."""
     with tempfile.TemporaryDirectory() as name:
@@ -122,8 +155,7 @@ def refresh(page: Path) -> None:
             if result.returncode:
                 print(f"{page}: {example.code}\n{result.stderr}", file=sys.stderr)
             elif example.shown:
-                lines = (line.rstrip() for line in result.stdout.rstrip("\n").split("\n"))
-                text = text.replace(example.shown, "\n".join(lines), 1)
+                text = text.replace(example.shown, updated(example.shown, result.stdout), 1)
         page.write_text(text)
 
 

@@ -70,12 +70,13 @@ def show_box(line: str, why: str, console: Console) -> None:
     is_long = len(head) + len(command) > room
     if is_long:
         head, command = "Next:\n", _continued(command, console.width)
-    text = Text.assemble((head, "bold magenta"), (command, "bold"), between, why)
+    text = Text.assemble((head, "bold magenta"), (command, "bold"))
     if is_long:  # a box would put spaces behind a backslash
         rule = Text("─" * console.width, "magenta")
-        console.print(rule, text, rule, sep="\n", soft_wrap=True)
+        console.print(rule, text, sep="\n", soft_wrap=True)
+        console.print(Text(why), rule, sep="\n")
     else:
-        console.print(Panel.fit(text, border_style="magenta"))
+        console.print(Panel.fit(text.append(between + why), border_style="magenta"))
 
 
 def _continued(line: str, room: int) -> str:

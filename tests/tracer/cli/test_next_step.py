@@ -155,7 +155,8 @@ def test_what_a_tuning_chose_is_kept_then_used(made, proto, params, expected):
 def test_the_box_fits_and_its_command_can_be_pasted(width):
     command = ["tracer", "compare", "a file.onnx", "b.onnx", "--sessions", "48", "--dim", "past=0"]
     stream = io.StringIO()
-    show_box(shlex.join(command), "narrows the interval", Console(file=stream, width=width))
+    why = "narrows the interval of each layer of the network, and of whole runs"
+    show_box(shlex.join(command), why, Console(file=stream, width=width))
     text = stream.getvalue()
     assert max(map(len, text.splitlines())) <= width
     pasted = re.search(r"tracer (?:\\\n|.)*?(?=   \S|\n| *│)", text)[0]
