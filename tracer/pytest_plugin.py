@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,5 +83,5 @@ def _explanation(comparison: Comparison) -> str:
     if comparison.differ:
         lines.append(f"FAIL: {comparison.sides[1].label} computes other values")
     page = Console(file=io.StringIO(), width=_WIDTH, record=True)
-    views.show(comparison, page, ViewOptions(top=_ROWS))
+    views.show(replace(comparison, verdicts=()), page, ViewOptions(top=_ROWS))
     return "\n".join([*lines, "", page.export_text()])
