@@ -14,6 +14,7 @@ from tracer.analyzers.compare.views import (
     COLOURS,
     MOST_GROUPS,
     WORK,
+    bar_inches,
     draw_bars,
     finish,
     side_run,
@@ -157,19 +158,21 @@ def figure(result: Sweeps, options: ViewOptions) -> Any:
     most = options.top or MOST_GROUPS
     shown = [wide(one) for one in result]
     widest = max(min(len(rows), most) for rows in shown)
-    drawn = empty_figure(min(max(10.0, 0.9 * widest + 4), 24.0), 4.6 * len(result))
+    bars = max(2, *(len(one.batches) for one in result))
+    drawn = empty_figure(12.0, bar_inches(widest, bars) * len(result))
     panels = drawn.subplots(len(result), 2, squeeze=False)
     for (left, right), one, rows in zip(panels, result, shown, strict=True):
         kept = rows[rows["op"] != WHOLE].head(most)
         sizes, last = one.batches, one.batches[-1]
         draw_bars(left, {f"batch {n}": kept[f"sample_us_{n}"] for n in sizes})
-        left.set_ylabel("time per sample [µs]")
+        left.set_xlabel("time per sample [µs]")
         left.set_title(plain(one.label), fontsize=10, loc="left")
         both = rows.head(most) if len(rows) <= most else kept
         growth = {"time": both[f"time_growth_{last}"], "work": both[f"work_growth_{last}"]}
         draw_bars(right, growth, (COLOURS[0], WORK))
-        right.set_ylabel(f"growth from batch {sizes[0]} to {last}")
-        right.axhline(last / sizes[0], color="#555555", linewidth=0.8, linestyle="--")
+        right.set_xlabel(f"growth from batch {sizes[0]} to {last} [times]")
+        right.axvline(last / sizes[0], color="#555555", linewidth=0.8, linestyle="--",
+                      label="as much as the batch")  # fmt: skip
         finish(left, list(kept["op"]))
         finish(right, list(both["op"]))
     return drawn

@@ -170,6 +170,7 @@ def _histogram(axes: Axes, title: str, sums: Sequence[PartialSums], variant: Var
     axes.set_xticks([value for value, _ in marks], [name for _, name in marks])
     axes.minorticks_off()
     axes.set_title(title, fontsize=8, loc="left")
+    axes.set_ylabel("outputs", fontsize=7)
     axes.set_xlabel("sum; red: ends of accumulators of this many bits", fontsize=7)
     _finish(axes)
 

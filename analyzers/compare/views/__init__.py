@@ -43,7 +43,7 @@ from tracer.analyzers.views.page import (
     signed_percent,
 )
 from tracer.analyzers.views.report import Content, Pairs, RunContent, drawings, texts
-from tracer.analyzers.views.text import count, micros, percent, si, times
+from tracer.analyzers.views.text import count, micros, percent, plural, si, times
 from tracer.analyzers.views.trace import lines, run_content
 from tracer.analyzers.views.trace.headline import Section
 from tracer.analyzers.views.trace.run_tables import tables
@@ -362,28 +362,35 @@ def side_sources(sides: Iterable[Side]) -> Mapping[str, str]:
 def draw_totals(result: Comparison) -> Any:
     """The figure of the sides as a whole."""
     rows = result.totals
-    figure = empty_figure(max(6.0, 0.9 * len(rows) + 2), 4.6)
+    figure = empty_figure(_INCHES, 1.4 + 0.4 * len(rows))
     axes = figure.subplots()
     convolution = rows["time_us"] * rows["convolution_share"].fillna(0)
     positions = range(len(rows))
-    axes.bar(positions, convolution / 1e3, color=COLOURS[0], label="convolution")
+    axes.barh(positions, convolution / 1e3, color=COLOURS[0], label="convolution")
     rest = rows["time_us"] - convolution
-    axes.bar(positions, rest / 1e3, bottom=convolution / 1e3, color=WORK, label="the rest")
+    axes.barh(positions, rest / 1e3, left=convolution / 1e3, color=WORK, label="the rest")
     for position, row in enumerate(rows.to_dict("records")):
         mark = MARK if row["significant"] else ""
         text = f"{times(row['ratio'])} times A{mark}" if position else ""
-        axes.annotate(text, (position, row["time_us"] / 1e3), (0, 2), textcoords="offset points",
-                      ha="center", fontsize=8)  # fmt: skip
-    axes.set_ylabel("time per run [ms]")
+        axes.annotate(text, (row["time_us"] / 1e3, position), (3, 0), textcoords="offset points",
+                      va="center", fontsize=8)  # fmt: skip
+    axes.set_xlabel("time per run [ms]")
+    axes.set_xlim(right=1.15 * rows["time_us"].max() / 1e3)
     finish(axes, [str(side) for side in rows["side"]])
     return figure
 
 
+_INCHES = 9.0
+"""Width of a chart."""
+
+
 def draw_layers(result: Comparison, rows: pd.DataFrame, most: int) -> Any:
-    """The figure of the largest changes by layer."""
-    rows = rows.head(most)
+    """The figure of the largest changes by layer; layers that no side timed are left out."""
     names = [f"{letter(index).upper()} {side.label}" for index, side in enumerate(result.sides)]
     ends = [letter(index) for index in range(len(names))]
+    times_us = rows[[f"time_us_{end}" for end in ends]]
+    timed = rows[times_us.gt(0).any(axis=1)]
+    rows, rest = timed.head(most), timed.iloc[most:]
     significant = rows[[f"significant_{end}" for end in ends[1:]]].any(axis=1)
     named = rows["layer"] if result.by == "layer" else rows[result.by]
     if result.by == "layer":  # the name of a module that is one layer says more than a node's
@@ -391,31 +398,39 @@ def draw_layers(result: Comparison, rows: pd.DataFrame, most: int) -> Any:
         named = named.where(~own, rows["module"])
     pairs = zip(named, significant, strict=True)
     marked_names = [f"{text}{MARK if marked else ''}" for text, marked in pairs]
-    figure = empty_figure(min(max(8.0, 0.16 * len(rows) * (len(names) + 1) + 2), 24.0), 5.0)
+    figure = empty_figure(_INCHES, bar_inches(len(rows), len(names)))
     axes = figure.subplots()
     draw_bars(axes, dict(zip(names, [rows[f"time_us_{end}"] for end in ends], strict=True)))
     title = f"largest changes first; {MARK} marks a significant difference"
     axes.set_title(title, fontsize=10, loc="left")
-    axes.set_ylabel("time per run [µs]")
+    held = " to ".join(f"{rest[f'time_us_{end}'].sum():,.0f}" for end in ends)
+    more = f"; {plural(len(rest), 'more layer')}: {held} µs" if len(rest) else ""
+    axes.set_xlabel(f"time per run [µs]{more}")
     finish(axes, marked_names)
     return figure
+
+
+def bar_inches(groups: int, bars: int) -> float:
+    """The height of a chart of so many groups of bars beside each other."""
+    return min(1.4 + groups * (0.1 + 0.11 * bars), 40.0)
 
 
 def draw_bars(
     axes: Any, bars: Mapping[str, pd.Series[Any]], colours: Sequence[str] = COLOURS
 ) -> None:
-    """Draws bars of several names beside each other."""
-    width = 0.8 / len(bars)
+    """Draws bars of several names below each other."""
+    height = 0.8 / len(bars)
     for index, (name, values) in enumerate(bars.items()):
-        positions = np.arange(len(values)) + (index - (len(bars) - 1) / 2) * width
+        positions = np.arange(len(values)) + (index - (len(bars) - 1) / 2) * height
         colour = colours[index % len(colours)]
-        axes.bar(positions, values.fillna(0), width=width, color=colour, label=plain(name))
+        axes.barh(positions, values.fillna(0), height=height, color=colour, label=plain(name))
 
 
 def finish(axes: Any, names: Sequence[str]) -> None:
-    """Labels the groups of bars."""
-    axes.set_xticks(range(len(names)), labels(names), rotation=90, fontsize=7)
-    axes.margins(x=0.01)
-    axes.set_ylim(bottom=0)
+    """Labels the groups of bars, the first above."""
+    axes.set_yticks(range(len(names)), labels(names), fontsize=8)
+    axes.margins(y=0.01)
+    axes.set_xlim(left=0)
+    axes.invert_yaxis()
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8, frameon=False)
+    axes.legend(fontsize=8, frameon=False, loc="lower right")

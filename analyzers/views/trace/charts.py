@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from tracer.analyzers.views.drawing import (
     EXTREMES,
     HIGH,
     LINEAR,
-    OTHERS,
     PLAIN,
     empty_figure,
     labels,
@@ -46,77 +45,94 @@ _ALIKE = 0.9
 """A row of so much of another's length is as long, as far as one can see."""
 
 _MOST_OF_ALL = 0.5
-_TITLE_CHARACTERS_PER_INCH = 10
+_BAR_INCHES, _TALLEST_INCHES = 0.22, 8.0
 
 
 def times_figure(trace: Trace, options: ViewOptions) -> Figure:
-    """A panel for each run.
+    """A panel for each run, the longest row first.
 
-    `options.top` is the number of bars with names [default: 15, 0: all]; one more sums the rest.
-    Bars at or above `options.threshold` µs are red; without one, and where MACs are drawn because
-    nothing was timed, the longest rows, which together make up half of all or more.
+    `options.top` is the number of bars with names [default: 15, 0: all]; a line below tells of the
+    others. Bars at or above `options.threshold` µs are red; without one, and where MACs are drawn
+    because nothing was timed, the longest rows, which together make up half of all or more.
     """
     drawn = sections(trace)
     panels = [_bars(section, options) for section in drawn]
-    width = min(max(8.0, 0.22 * max(len(bars.names) for bars in panels) + 2), 24.0)
-    chart = empty_figure(width, 4.6 * len(panels))
-    axes = chart.subplots(len(panels), squeeze=False)[:, 0]
+    heights = [_panel_inches(len(bars.lengths)) for bars in panels]
+    chart = empty_figure(_WIDTH, sum(heights))
+    axes = chart.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
     for panel, section, bars in zip(axes, drawn, panels, strict=True):
-        positions, heights = range(len(bars.names)), bars.heights
-        title = plain(headline(trace, section))
-        lines = textwrap.fill(title, int(width * _TITLE_CHARACTERS_PER_INCH))
-        panel.set_title(lines, fontsize=10, loc="left", pad=18)
-        colors = [HIGH if red else PLAIN for red in bars.red]
-        if bars.rest:
-            colors[-1] = OTHERS
-        if len(heights) <= _MOST_BARS:
-            panel.bar(positions, heights, color=colors, width=0.8)
-        else:
-            panel.vlines(positions, 0, heights, colors=colors, linewidth=1)
-        if bars.threshold is not None:
-            panel.axhline(bars.threshold, color=HIGH, linewidth=0.8, linestyle="--")
-            amount = (
-                f"{micros(bars.threshold)} µs" if bars.is_time else f"{si(bars.threshold)} MACs"
-            )
-            panel.annotate(
-                f"red: ≥ {amount}{bars.meaning}", (0, 1), (0, 5), "axes fraction",
-                "offset points", fontsize=8, color=HIGH,
-            )  # fmt: skip
-        panel.set_ylabel("time per run [µs]" if bars.is_time else "MACs")
-        if not bars.is_time:
-            panel.yaxis.set_major_formatter(lambda value, _: si(value))
-        panel.margins(x=0.01)
-        panel.set_ylim(bottom=0, top=None if heights.any() or bars.threshold else 1)
-        panel.spines[["top", "right"]].set_visible(False)
-        if len(heights) <= _MOST_LABELS:
-            panel.set_xticks(positions, bars.names, rotation=90, fontsize=7)
-            panel.set_xlabel(bars.remark, fontsize=7)
-        else:
-            panel.set_xlabel(f"{len(heights):,} rows in the order of the graph")
+        lines = textwrap.fill(plain(headline(trace, section)), _TITLE_CHARACTERS)
+        panel.set_title(lines, fontsize=10, loc="left", pad=20 if any(bars.red) else 6)
+        _draw_bars(panel, bars)
+        below = [bars.rest_text, bars.remark]
+        for line, text in enumerate(filter(None, below)):
+            panel.annotate(text, (0, 0), (0, -36 - 13 * line), "axes fraction", "offset points",
+                           fontsize=8, color="#555555", va="top")  # fmt: skip
     return chart
+
+
+def _panel_inches(bars: int) -> float:
+    """The height of a panel, to its title and the lines below it."""
+    return 1.5 + (_BAR_INCHES * bars if bars <= _MOST_LABELS else _TALLEST_INCHES)
+
+
+def _draw_bars(panel: Axes, bars: _Bars) -> None:
+    from matplotlib.patches import Patch
+
+    positions, lengths = range(len(bars.lengths)), bars.lengths
+    colors = [HIGH if red else PLAIN for red in bars.red]
+    if len(lengths) <= _MOST_BARS:
+        drawn = panel.barh(positions, lengths, color=colors, height=0.8)
+    else:
+        panel.hlines(positions, 0, lengths, colors=colors, linewidth=1)
+    if bars.threshold is not None and any(bars.red):
+        amount = bars.amount(bars.threshold)
+        panel.axvline(bars.threshold, color=HIGH, linewidth=0.8, linestyle="--")
+        panel.legend([Patch(color=HIGH)], [f"red: ≥ {amount}{bars.meaning}"], loc="lower left",
+                     bbox_to_anchor=(0, 1), borderaxespad=0.1, handlelength=1, fontsize=8,
+                     labelcolor=HIGH, frameon=False)  # fmt: skip
+    panel.set_xlabel(
+        "time per run [µs]" if bars.is_time else "MACs per run", loc="left", fontsize=9
+    )
+    if not bars.is_time:
+        panel.xaxis.set_major_formatter(lambda value, _: si(value))
+    panel.margins(y=0.01)
+    panel.set_xlim(0, 1.12 * lengths.max() if lengths.any() else max(bars.threshold or 0, 1))
+    panel.invert_yaxis()
+    panel.spines[["top", "right"]].set_visible(False)
+    if len(lengths) <= _MOST_LABELS:
+        panel.set_yticks(positions, bars.names, fontsize=8)
+        texts = [micros(value) if bars.is_time else si(value) for value in lengths]
+        panel.bar_label(drawn, texts, padding=3, fontsize=8)
+    else:
+        panel.set_yticks([])
+        panel.set_ylabel(f"{len(lengths):,} rows, the longest first")
 
 
 @dataclass(frozen=True, slots=True)
 class _Bars:
-    """Bars with their names and a remark on these, and the height from which on one is red.
+    """Bars with their names and a remark on these, and the length from which on one is red.
 
-    `meaning` says why a bar is red. The last bar is the sum of `rest` more rows, if there are any.
+    `meaning` says why a bar is red, `rest_text` what all other rows hold.
     """
 
     names: Sequence[str]
     remark: str
-    heights: pd.Series[float]
+    lengths: pd.Series[float]
     is_time: bool
-    rest: int
+    rest_text: str
     threshold: float | None
     meaning: str
 
     @property
     def red(self) -> Sequence[bool]:
-        """Whether each bar is red; the sum of the rest never is."""
-        single = len(self.heights) - bool(self.rest)
+        """Whether each bar is red."""
         level = float("inf") if self.threshold is None else self.threshold
-        return [at < single and value >= level for at, value in enumerate(self.heights)]
+        return [value >= level for value in self.lengths]
+
+    def amount(self, value: float) -> str:
+        """A length with its unit."""
+        return f"{micros(value)} µs" if self.is_time else f"{si(value)} MACs"
 
 
 def _bars(section: Section, options: ViewOptions) -> _Bars:
@@ -125,18 +141,16 @@ def _bars(section: Section, options: ViewOptions) -> _Bars:
     rows["value"] = rows["time_us"] if timed else rows["macs"]
     rows = rows[rows["value"].notna()].astype({"value": "float64"})
     top = CHART_TOP if options.top is None else options.top
-    kept = rows
-    if top and len(rows) > top:
-        kept = rows.loc[ordered(rows, options).head(top).index].sort_index()
-    rest = rows.drop(kept.index)
-    names, remark = labels_and_folders(kept[NAMES[options.by]])
-    heights = kept["value"]
-    if len(rest):
-        names = [*names, f"{len(rest):,} more"]
-        heights = pd.concat([heights, pd.Series([rest["value"].sum()])])
-    return _Bars(
-        names, remark, heights, timed, len(rest), *_threshold(rows["value"], options, timed)
-    )
+    kept = rows if not top else rows.loc[ordered(rows, options).head(top).index]
+    kept = kept.sort_values("value", ascending=False, kind="stable")
+    rest, total = rows.drop(kept.index)["value"], float(rows["value"].sum())
+    bars = _Bars(*labels_and_folders(kept[NAMES[options.by]]), kept["value"], timed, "",
+                 *_threshold(rows["value"], options, timed))  # fmt: skip
+    if rest.empty:
+        return bars
+    share = percent(float(rest.sum()) / total if total else 0.0)
+    what = f"{plural(len(rest), 'more row')}: {bars.amount(rest.sum())}, {share} of all"
+    return replace(bars, rest_text=what)
 
 
 def _threshold(

@@ -7,6 +7,7 @@ import pytest
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import render
+from tracer.analyzers.views.trace import charts
 
 pytest.importorskip("matplotlib")
 
@@ -49,11 +50,21 @@ def test_a_chart_names_fifteen_rows_and_sums_the_rest(counted):
     many = replace(counted, nodes=nodes)
     texts, _ = svg(many)
     assert [text for text in texts if re.fullmatch(r"n\d+", text)] == [
-        f"n{i}" for i in range(9, 24)
+        f"n{i}"
+        for i in reversed(range(9, 24))  # the largest first
     ]
-    assert "9 more" in texts
-    assert "20 more" in svg(many, top=4)[0]
+    rest, total = sum(range(100, 109)), sum(range(100, 124))
+    assert f"9 more rows: {rest} MACs, {rest / total:.1%} of all" in texts
+    assert any(text.startswith("20 more rows: ") for text in svg(many, top=4)[0])
     assert not any("more" in text for text in svg(many, top=0)[0])
+
+
+def test_the_rest_flattens_no_bar_and_axes_have_units(counted):
+    nodes = counted.nodes.assign(macs=pd.array([10, *[9] * 7], "Int64"))
+    (panel,) = charts.times_figure(replace(counted, nodes=nodes), ViewOptions(top=1)).axes
+    assert [bar.get_width() for bar in panel.patches] == [10]
+    assert panel.get_xlim()[1] < 2 * 10 and panel.get_xlabel() == "MACs per run"
+    assert all(label.get_rotation() == 0 for label in panel.get_yticklabels())
 
 
 def test_bars_that_are_nearly_equal_are_all_plain(counted):
