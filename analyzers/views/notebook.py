@@ -12,7 +12,7 @@ from tracer.analyzers.options import DEFAULT_TOP, ViewOptions
 from tracer.analyzers.views.page import Column, Page, Table, escaped
 from tracer.analyzers.views.text import plural, short_names, without_prefix
 
-_ROOM, _GAP = 104, 2
+_ROOM, _GAP = 110, 2
 """Characters of a row in a cell of usual width, and those between two columns."""
 _LONGEST_NAME = 44
 _BAR = "bar"
@@ -59,9 +59,13 @@ def _table(table: Table, top: int) -> list[str]:
 
 
 def _fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Returns the places of the columns that a notebook has room for, by their rank."""
+    """Returns the places of the columns that a notebook has room for, by their rank.
+
+    A bar comes first: there is room for names as well.
+    """
     room, shown = _ROOM, list[int]()
-    for place in sorted(range(len(columns)), key=lambda place: columns[place].rank):
+    ranks = [0 if column.field == _BAR else column.rank for column in columns]
+    for place in sorted(range(len(columns)), key=ranks.__getitem__):
         most = _BAR_CELLS if columns[place].field == _BAR else _LONGEST_NAME
         longest = max((len(row[place]) for row in rows), default=0)
         room -= max(len(columns[place].header), min(longest, most)) + _GAP

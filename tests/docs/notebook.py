@@ -1,12 +1,15 @@
 """Writes docs/notebook.ipynb, run from top to bottom: `python -m tests.docs.notebook`.
 
-Cells are below. What a cell's last line returns is shown as Jupyter shows it: its HTML or its text.
+Cells are below. What a cell's last line returns is shown as Jupyter shows it: its picture, its
+HTML or its text.
 """
 
 import ast
+import base64
 import contextlib
 import io
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,8 @@ from nbformat import v4
 
 from tests.docs.examples import ROOT, folder_of_examples
 
+_RELEASE = re.compile(r"Linux [\w.-]+")
+"""What a page says of the system; its release says nothing to readers."""
 NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
 CELLS = (
     "# tracer in a notebook\n\n"
@@ -27,31 +32,44 @@ import tracer
 trace = tracer.profile("demo/resnet20.onnx", threads=1)
 trace
 """,
-    "## Which module takes the time?\n\nEverything that pandas can do with a table works on "
-    "`trace.nodes`.",
+    "## Which rows take the time?\n\nA row is a kernel: the nodes that onnxruntime fused share it.",
+    """
+trace.top(5)
+""",
+    'The same as a chart; `trace.plot("roofline")` is another.',
+    """
+trace.plot()
+""",
+    "Everything that pandas can do with a table works on `trace.nodes`.",
     """
 stages = trace.nodes.assign(stage=trace.nodes["module"].str.split(".").str[0])
 stages.groupby("stage")[["time_us", "macs", "params"]].sum().sort_values("time_us").round(1)
 """,
-    "## Is another setting faster?\n\nBoth sides take turns, so a drift of the machine affects "
-    "both. `ratio` below 1 is faster, and `significant` says whether that is more than noise.",
+    "## Is another model faster?\n\nBoth sides take turns, so a drift of the machine affects both. "
+    "A side may also be a trace: `trace.compare(other)`.",
     """
-sides = ["demo/lenet.onnx@ort:none", "demo/lenet.onnx"]
-comparison = tracer.compare(sides, settings=tracer.SideSettings(threads=1))
-comparison.totals[["side", "model", "time_us", "ratio", "ratio_low", "ratio_high", "significant"]]
+sides = ["demo/lenet.onnx", "demo/lenet.int8.onnx"]
+tracer.compare(sides, settings=tracer.SideSettings(threads=1))
 """,
-    "## How many bits do the sums need?\n\nQuantise, then count what overflows in accumulators of "
-    "16 bits.",
+    "## How many bits do the sums need?",
     """
-tracer.quantize("demo/lenet.onnx", calibrate="digits").save("lenet.int8.onnx", force=True)
-tracer.interpret("lenet.int8.onnx", accumulator=16, batch=60)
+few = tracer.WhatIfOptions(limit=200)
+tracer.what_if("demo/lenet.int8.onnx", "16:24", "digits", options=few)
+""",
+    "Fewer: `narrow` changes the model so that no input can overflow 16 bits.",
+    """
+narrowed = tracer.narrow("demo/lenet.int8.onnx", 16, "digits", output="acc16.onnx")
+narrowed
 """,
     "## Keep it\n\n`trace.show()` shows the report in the notebook; `.save` writes it, and any "
-    "other format.",
+    "other format. What goes wrong is an error of `tracer`.",
     """
 trace.save("resnet20.html", force=True)
-trace.save("resnet20.trace", force=True)
-tracer.load("resnet20.trace").wall_us
+try:
+    tracer.load("resnet21.trace")
+except tracer.TracerError as error:
+    message = str(error)
+message
 """,
 )
 
@@ -82,8 +100,10 @@ def _outputs(code: str, names: dict[str, Any]) -> list[Any]:
         exec(compile(ast.Module(body, []), "<cell>", "exec"), names)
         value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
     data = {"text/plain": repr(value)}
-    if hasattr(value, "_repr_html_"):
-        data["text/html"] = value._repr_html_()
+    if hasattr(value, "_repr_png_"):
+        data["image/png"] = base64.b64encode(value._repr_png_()).decode()
+    elif hasattr(value, "_repr_html_"):
+        data["text/html"] = _RELEASE.sub("Linux", value._repr_html_())
     return [v4.new_output("execute_result", data, execution_count=1)]
 
 

@@ -88,6 +88,8 @@ def _notebook_page() -> str:
         parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
         for output in cell.get("outputs", ()):
             shown = output["data"].get("text/html")
+            if picture := output["data"].get("image/png"):
+                shown = f'<img alt="the chart" src="data:image/png;base64,{picture.strip()}">'
             text = "".join(output["data"]["text/plain"])
             parts.append(f'<div markdown="0">\n{"".join(shown)}\n</div>' if shown
                          else f"```text\n{text}\n```")  # fmt: skip

@@ -63,8 +63,7 @@ def what_if(call: WhatIfArguments, pool: Pool) -> WhatIf | AccumulatorSweep:
             "operands have formats with float accumulators", "Name one, such as fp32 or tc:h100."
         )
     deadline = Deadline(None if call.limits is None else call.limits.seconds)
-    widths = [call.accumulator] if isinstance(call.accumulator, int) else call.accumulator
-    plan = variants.read_widths(widths)
+    plan = variants.read_widths(call.accumulator)
     narrowest, widest = plan.ends
     accumulators = tuple(options.accumulators(widest))
     tuple(options.accumulators(narrowest))  # raises UsageError for a width that is too narrow

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _WIDTHS = Rule(
     "widths, as '12:32', 'conv1=18,*=12:32' or [16, 18], or accumulators, as 'fp32,fp16'",
-    either(integer(), TEXT, several(integer())).holds,
+    either(TEXT, several(integer())).holds,
 )
 
 
@@ -41,7 +41,7 @@ class WhatIfArguments(Contained):
     GROUPS = (_calls.INPUT,)
 
     model: ModelSource
-    accumulator: int | str | Sequence[int] = option(
+    accumulator: str | Sequence[int] = option(
         "Widths to try, in bits: 12:32 or 12,14,16. 'conv1=18,12:32' keeps node conv1 at 18 bits. "
         "Or accumulators of any kind to compare: fp32,tc:h100,fp16.",
         group=SUMS, rule=_WIDTHS, metavar="WIDTHS|LIST", reads=(), common=True,
