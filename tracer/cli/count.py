@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import cloup
@@ -9,21 +10,42 @@ import cloup
 from tracer.api import count as api
 from tracer.cli import _accumulating, _options
 from tracer.cli._command import Command
+from tracer.errors import ThresholdError
+from tracer.support.arguments import integer, maybe, option
 
 if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Policy
     from tracer.cli._output import Output
     from tracer.exporters.subject import ModelSource
 
+_MOST = 2**63 - 1
+
+
+@dataclass
+class _Budget:
+    max_macs: int | None = option(
+        "Exit 1 if a run takes more MACs than this.", None,
+        group="Work", rule=maybe(integer(0, _MOST)), common=True,
+    )  # fmt: skip
+    max_params: int | None = option(
+        "Exit 1 if the model has more parameters than this.", None,
+        group="Work", rule=maybe(integer(0, _MOST)), common=True,
+    )  # fmt: skip
+
 
 @cloup.command(cls=Command)
 @_options.SUBJECT
 @_options.declared(api.Count)
+@_options.declared(_Budget, "budget", _Budget)
 @_accumulating.WIDTHS
 @_options.PROCESS_LIMITS
 @_options.TRACE_VIEW
 def command(
-    model: ModelSource, options: dict[str, Any], accumulator: Policy | None, output: Output
+    model: ModelSource,
+    options: dict[str, Any],
+    budget: _Budget,
+    accumulator: Policy | None,
+    output: Output,
 ) -> None:
     """Count MACs, operations, parameters and bytes of a model.
 
@@ -40,11 +62,20 @@ def command(
     Examples:
       tracer count model.onnx
       tracer count model.onnx --batch 8 --by op --json
+      tracer count model.onnx --max-macs 5000000 --max-params 100000
       tracer count llama.onnx --prefill 128 --decode 32
       tracer count detector.onnx --inputs image.npz
       tracer count int8.onnx --energy lab --accumulator 'conv1=18,conv2=16,*=17'
     """
-    from tracer.records.trace import Trace
+    from tracer.records.trace import Run, Trace
 
     output.check(Trace)
-    output.emit(api.count(model, accumulator=accumulator, **options))
+    trace = api.count(model, accumulator=accumulator, **options)
+    output.emit(trace)
+    macs = int(trace.nodes.groupby([*Run.KEY], dropna=False)["macs"].sum().max())
+    for name, counted, most in (
+        ("--max-macs", macs, budget.max_macs),
+        ("--max-params", trace.model.params, budget.max_params),
+    ):
+        if most is not None and counted is not None and counted > most:
+            raise ThresholdError(f"{trace.model.name} has {counted:,}, and {name} is {most:,}")
