@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,10 @@ from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.records import columns
 from tracer.records.columns import BY_NAME
-from tracer.records.whatif import Coverage
 from tracer.support.types import IntArray
+
+if TYPE_CHECKING:
+    from tracer.records.whatif import Coverage
 
 _EXTREMES = ("acc_min", "acc_max", "final_min", "final_max")
 _COUNTED = ("outputs", "overflow_outputs", "transient_outputs", "persistent_outputs")
@@ -158,6 +161,8 @@ def coverage(nodes: pd.DataFrame, narrow: pd.Series) -> Coverage:
     `nodes` has the columns `op_type` and `macs`. A node of unknown MACs multiplies if its operator
     does. An operator whose products are partly wide is not covered.
     """
+    from tracer.records.whatif import Coverage  # 10 ms, and most results are of times
+
     macs = nodes["macs"].astype("Float64")
     multiplies = (macs > 0).fillna(False) | (macs.isna() & nodes["op_type"].isin(MULTIPLYING))
     covered = multiplies & narrow.astype(bool) & ~nodes["op_type"].isin(PARTLY)

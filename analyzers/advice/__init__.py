@@ -185,10 +185,8 @@ def advise(
     """
     if run is None or run.executor != _RUNTIME or not nodes["time_us"].sum() > 0:
         return ()
-    evidence = Evidence.of(trace, run, nodes)
-    advices = [advice for rule in rules() if (advice := rule(evidence)) is not None]
     told = []
-    for advice in sorted(advices, key=lambda advice: -advice.weight)[:most]:
+    for advice in _by_weight(trace, run, nodes)[:most]:
         text, changes = advice.text, ",".join(advice.tune)
         if changes:
             text += f". tracer tune {brief(trace.model.name)} --try {changes} measures it"
@@ -196,6 +194,21 @@ def advise(
             text += f"; the roofline leaves room for {advice.at_most:.2g}x at most"
         told.append(replace(advice, text=text))
     return tuple(told)
+
+
+_latest: list[tuple[Trace, Run, pd.DataFrame, list[Advice]]] = []
+"""The advice on the latest run: a page and the next step below it ask for the same."""
+
+
+def _by_weight(trace: Trace, run: Run, nodes: pd.DataFrame) -> list[Advice]:
+    for of_trace, of_run, rows, advices in _latest:
+        if of_trace is trace and of_run is run and rows.equals(nodes):
+            return advices
+    evidence = Evidence.of(trace, run, nodes)
+    advices = [advice for rule in rules() if (advice := rule(evidence)) is not None]
+    advices.sort(key=lambda advice: -advice.weight)
+    _latest[:] = [(trace, run, nodes, advices)]
+    return advices
 
 
 @cache

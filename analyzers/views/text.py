@@ -1,16 +1,20 @@
 """Numbers and names as people read them, and the functions behind the formats of columns."""
 
+from __future__ import annotations
+
 import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracer.limits import size_text
 from tracer.records.columns import Format
-from tracer.records.whatif import Coverage
 from tracer.text import line, printable
 from tracer.text import plural as plural  # part of the texts of numbers
+
+if TYPE_CHECKING:
+    from tracer.records.whatif import Coverage
 
 _CUT = "…"
 MOST_CHARACTERS = 28

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -52,8 +52,9 @@ from tracer.quantization.from_qonnx import runnable_form
 from tracer.records.environment import Peak, Peaks
 from tracer.records.trace import INCOMPLETE, Run, Trace
 from tracer.shapes import infer
-from tracer.tuning import plan as plans
-from tracer.tuning.setup import Machine, Setup
+
+if TYPE_CHECKING:
+    from tracer.tuning.setup import Setup
 
 _COMPARED_BYTES, _COMPARED_S = 1 << 30, 20.0
 """What a profile may spend on comparing tensors; `tracer fusions` spends more."""
@@ -135,6 +136,9 @@ def _by_plan(path: Path, call: ProfileArguments, start: _Start) -> _Start:
     Raises UsageError for several batch sizes or settings beside a plan, InputError for a file that
     is no plan, and the errors of the changes.
     """
+    from tracer.tuning import plan as plans  # 0.04 s, and few profiles have one
+    from tracer.tuning.setup import Machine, Setup
+
     if len(start.settings) > 1 or isinstance(start.batch, Sequence):
         raise UsageError(
             "a plan sets threads, optimisation and provider, and fits one batch size",

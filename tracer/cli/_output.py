@@ -68,7 +68,7 @@ class Output:
         Raises UsageError for an unknown format, a missing package, or two results for one file;
         InputError for a file that exists or cannot be written.
         """
-        formats = _formats(kind)
+        formats = self._formats(kind)
         targets = self._targets(formats)
         paths = [target.path and target.path.absolute() for target in targets]
         for index, path in enumerate(paths):
@@ -96,7 +96,7 @@ class Output:
 
     def split(self, kind: type[Result], extension: str) -> tuple[list[Path | None], Output]:
         """Separates the files of one format. Raises UsageError for an unknown format."""
-        formats = _formats(kind)
+        formats = self._formats(kind)
         single = [name for name in self.files if not _holds_every(name)]
         targets = [(name, parse(name, formats)) for name in single]
         own = [name for name, target in targets if target.extension == extension]
@@ -126,7 +126,7 @@ class Output:
 
         failures = list[TracerError]()
         rendered = list[tuple[Target, bytes]]()
-        for target in self._targets(_formats(type(result))):
+        for target in self._targets(self._formats(type(result))):
             try:
                 data = views.render(result, target.extension, self._at(target.path))
             except TracerError as error:
@@ -159,6 +159,12 @@ class Output:
             failures.append(error)
         else:
             tell_written(path)
+
+    def _formats(self, kind: type[Result]) -> Mapping[str, Format]:
+        """Returns the formats of a result; none where no file is written, which saves 0.1 s."""
+        from tracer.analyzers import views
+
+        return views.formats(kind) if self.files else {}
 
     def _targets(self, formats: Mapping[str, Format]) -> list[Target]:
         """Returns all files to write; of a folder for every format, a file of each.
@@ -193,8 +199,8 @@ class Output:
 
         if self.files and is_quiet():
             return
-        formats = _formats(type(result))
-        if all(target.path is not None for target in self._targets(formats)):
+        targets = self._targets(self._formats(type(result)))
+        if all(target.path is not None for target in targets):
             write_screen(show)
 
 
@@ -262,12 +268,6 @@ def _check_folder(target: Target, force: bool) -> None:
         raise InputError(f"{folder}: is a file, not a folder", "Choose another name.")
     else:
         check_writable(folder.parent / path.name, force=True)
-
-
-def _formats(kind: type[Result]) -> Mapping[str, Format]:
-    from tracer.analyzers import views
-
-    return views.formats(kind)
 
 
 def write_screen(show: Callable[[Console], None]) -> None:
