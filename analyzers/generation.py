@@ -8,7 +8,7 @@ import pandas as pd
 
 from tracer.analyzers.timing import wall, wall_interval
 from tracer.records.trace import Generated, Generation, Run, outliers
-from tracer.support.distributions import t_quantile
+from tracer.support.statistics import t_quantile
 from tracer.support.types import FloatArray
 
 _Z_975 = 1.96

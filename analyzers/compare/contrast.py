@@ -18,8 +18,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from tracer.support.distributions import t_p_value, t_quantile
-from tracer.support.statistics import in_batches, middle_mean
+from tracer.support.statistics import in_batches, middle_mean, t_p_value, t_quantile
 from tracer.support.types import FloatArray
 
 LEVEL = 0.01

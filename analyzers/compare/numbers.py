@@ -14,7 +14,7 @@ from tracer.analyzers.compare.contrast import LEVEL
 from tracer.graph.model import Model
 from tracer.interpreter.observers import statistics
 from tracer.interpreter.values import from_tensor
-from tracer.support.distributions import t_quantile
+from tracer.support.statistics import t_quantile
 from tracer.support.tolerance import Difference, Precision, Tolerance, compare, rounding
 from tracer.support.types import Array, FloatArray
 

@@ -25,8 +25,7 @@ from tracer.analyzers.table import own_rows, rows_of
 from tracer.analyzers.timing import timing
 from tracer.errors import InputError
 from tracer.records.trace import INCOMPLETE, Kernel, Run, Trace, Turns, distinctions, outliers
-from tracer.support.distributions import t_quantile
-from tracer.support.statistics import BATCHES, middle_mean
+from tracer.support.statistics import BATCHES, middle_mean, t_quantile
 from tracer.support.types import FloatArray, IntArray
 
 _TABLE_LEVEL = 0.05

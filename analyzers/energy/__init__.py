@@ -44,7 +44,7 @@ _WIDTHS: dict[str, EnergyRule] = {
 }
 _LARGEST = 1e30
 _FORMS = ("polynomial", "table")
-_HINT = "docs/energy.md shows what such a file holds."
+_HINT = "'tracer docs energy' shows what such a file holds."
 
 __all__ = [
     "EnergyModel",

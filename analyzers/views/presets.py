@@ -32,4 +32,6 @@ def show(console: Console) -> None:
                 console.print(Padding(Text(text), _INDENT))
     if console.width >= _FEWEST_COLUMNS:
         console.print(table)
-    console.print(Text(f"Other accumulators are written as {kinds.examples()}: docs/hardware.md"))
+    console.print(
+        Text(f"Other accumulators are written as {kinds.examples()}: tracer docs hardware")
+    )

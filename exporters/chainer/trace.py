@@ -82,7 +82,7 @@ def _is_in(file: str, *folders: Path) -> bool:
     return any(Path(file).is_relative_to(folder) for folder in folders)
 
 
-_REMEDY = "Compute it by functions that docs/chainer-coverage.md lists."
+_REMEDY = "Compute it by functions that 'tracer docs chainer-coverage' lists."
 
 
 @dataclass(frozen=True)
@@ -336,8 +336,8 @@ class _Converter:
         if name not in self.converters:
             raise ModelError(
                 f"there is no converter of Chainer's function {name}, called{where}",
-                "docs/chainer-coverage.md lists those there are; docs/frameworks.md says how the "
-                "model has its own.",
+                "'tracer docs chainer-coverage' lists those there are; "
+                "'tracer docs frameworks' says how the model has its own.",
             )
         for attribute in ("indices", "condition"):  # of Permutate and of Where
             array = getattr(params.func, attribute, None)

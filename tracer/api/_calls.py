@@ -154,7 +154,7 @@ dims = partial(
     None, group=INPUT, flag="--dim", multiple=True, convert=dict, common=True,
 )  # fmt: skip
 convention = partial(
-    option, "How the additions of a convolution are counted; see docs/counting.md.", "plain",
+    option, "How the additions of a convolution are counted; see 'tracer docs counting'.", "plain",
     group="Work", reads=("choice", *ADDITION_CONVENTIONS),
 )  # fmt: skip
 
@@ -188,7 +188,7 @@ limit = partial(option, "Samples of --data to use.  [default: all]", None)
 samples_per_inference = partial(option, "Samples per inference.")
 test_limit = partial(option, "Samples for measuring accuracy.  [default: all]", None)
 energy_of_sums = partial(
-    option, "Energy model; see docs/energy.md.", DEFAULT_ENERGY_MODEL,
+    option, "Energy model; see 'tracer docs energy'.", DEFAULT_ENERGY_MODEL,
     rule=TEXT, reads=("energy",),
 )  # fmt: skip
 inputs = partial(
@@ -254,7 +254,7 @@ def energy(default: str, group: str) -> Any:
     """The energy model of the column `energy`."""
     return option(
         "Energy model that fills the column energy, from the operations of each node and the "
-        f"types of its operands; see docs/energy.md.  [default: {default}]",
+        f"types of its operands; see 'tracer docs energy'.  [default: {default}]",
         None, group=group, reads=("energy",),
     )  # fmt: skip
 

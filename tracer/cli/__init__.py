@@ -23,7 +23,7 @@ from tracer.support.suggestions import suggest
 
 SECTIONS = {
     "Measure": ("profile", "compare", "report", "demo"),
-    "Understand": ("count", "fusions", "interpret", "env"),
+    "Understand": ("count", "fusions", "interpret", "env", "docs"),
     "Transform": ("export", "quantize", "tune", "whatif", "narrow"),
 }
 """Commands in the order of `tracer --help`."""
@@ -112,7 +112,7 @@ def _listed(name: str) -> click.Command | None:
         "formatter_settings": cloup.HelpFormatter.settings(col1_max_width=22),
     },
     params=list(VOICE),
-    epilog="Shell completion, exit codes and environment variables: docs/command-line.md.",
+    epilog="tracer docs command-line: shell completion, exit codes and environment variables.",
 )
 @DEBUG
 def tracer(debug: bool) -> None:

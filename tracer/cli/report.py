@@ -28,7 +28,7 @@ class _Command(Command):
         with formatter.section("Formats of -o FILE"):
             formatter.write_dl(format_lines())
         formatter.write_paragraph()
-        formatter.write_text("-o FOLDER/ writes every format that fits. See docs/formats.md.")
+        formatter.write_text("-o FOLDER/ writes every format that fits. See 'tracer docs formats'.")
 
 
 @dataclass

@@ -51,9 +51,9 @@ def command(
     """Try what could make a model faster here, and keep what does.
 
     A profile of the model decides what may help: numbers of threads, optimisation levels, layouts,
-    fused operators, 8-bit and 4-bit arithmetic, and more (docs/tuning.md). Each change is measured
-    in turns with the unchanged model, and so is the best combination. The output ends with the
-    lines of Python that open such a session.
+    fused operators, 8-bit and 4-bit arithmetic, and more ('tracer docs tuning'). Each change is
+    measured in turns with the unchanged model, and so is the best combination. The output ends with
+    the lines of Python that open such a session.
 
     Results may differ by roundings alone, within --rtol, unless --allow names more.
 

@@ -112,11 +112,11 @@ class WhatIfOptions:
         False, group=_SEARCH, rule=FLAG,
     )  # fmt: skip
     energy: str = option(
-        "Energy model; see docs/energy.md.", DEFAULT_ENERGY_MODEL,
+        "Energy model; see 'tracer docs energy'.", DEFAULT_ENERGY_MODEL,
         group=_SEARCH, rule=TEXT, reads=("energy",), common=True,
     )  # fmt: skip
     addition_convention: str | None = option(
-        "How additions are counted; see docs/counting.md.  [default: by --order]",
+        "How additions are counted; see 'tracer docs counting'.  [default: by --order]",
         None, group=_SEARCH, rule=maybe(TEXT), flag="--convention",
         reads=("choice", *ADDITION_CONVENTIONS),
     )  # fmt: skip

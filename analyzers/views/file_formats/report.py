@@ -1,4 +1,4 @@
-"""`.html`: a report of a result in one file, which needs nothing else (docs/report.md)."""
+"""`.html`: a report of a result in one file, which needs nothing else ('tracer docs report')."""
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.file_formats import Format

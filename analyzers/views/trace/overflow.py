@@ -1,14 +1,19 @@
 """The overflow table of a trace: what narrow accumulators did, in words and by row."""
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from tracer.analyzers.overflow import coverage
 from tracer.analyzers.views.text import digits, extent, full, number, percent, plural, si, width
 from tracer.records.trace import Trace
-from tracer.records.whatif import Coverage
 from tracer.text import brief
+
+if TYPE_CHECKING:
+    from tracer.records.whatif import Coverage
 
 _LEAST = 0.001
 """Share below which a percentage with one decimal would be 0."""

@@ -1,0 +1,50 @@
+"""`tracer docs`: read the documentation that is installed with tracer."""
+
+import sys
+from pathlib import Path
+
+import cloup
+
+from tracer.cli._command import Command
+from tracer.cli._output import write_stdout
+from tracer.errors import UsageError
+from tracer.support.suggestions import suggest
+
+FOLDER = Path(__file__).parents[1] / "docs"
+_GENERATED = "\n::: "
+"""What a page of Python's documentation has in the place of docstrings: `help(tracer)` has them."""
+
+
+@cloup.command(cls=Command)
+@cloup.argument("page", required=False)
+def command(page: str | None) -> None:
+    """Read a page of the documentation, or list the pages.
+
+    \b
+    Examples:
+      tracer docs
+      tracer docs energy
+      tracer docs energy > energy.md
+    """
+    texts = {file.stem: file.read_text("utf-8") for file in sorted(FOLDER.glob("*.md"))}
+    pages = {name: text for name, text in texts.items() if _GENERATED not in text}
+    if page is None:
+        text = "".join(f"{name:20} {_title(text)}\n" for name, text in pages.items())
+    elif page.removesuffix(".md") in pages:
+        text = pages[page.removesuffix(".md")]
+    else:
+        hint = f"{suggest(page, list(pages))}'tracer docs' lists the pages."
+        raise UsageError(f"there is no page '{page}'", hint)
+    if page is None or not sys.stdout.isatty():
+        write_stdout(text.encode())
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    with console.pager(styles=True):
+        console.print(Markdown(text, hyperlinks=False))
+
+
+def _title(text: str) -> str:
+    return next((line[2:] for line in text.splitlines() if line.startswith("# ")), "")
