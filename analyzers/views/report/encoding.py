@@ -189,7 +189,7 @@ def _specs(content: Content) -> dict[str, dict[str, Any]]:
     They have the order of the node table. A result's own columns follow those that name a row.
     """
     names = list(dict.fromkeys(name for run in content.runs for name in run.rows.columns))
-    counted = any(has_overflow(run.rows) for run in content.runs)
+    counted = content.kind != "whatif" and any(has_overflow(run.rows) for run in content.runs)
     ranks = {name: rank - len(JOINT) for rank, name in enumerate(JOINT)} if counted else {}
     own = {spec.name for spec in content.specs}  # may stand in place of those of the node table
     known = [spec for spec in specs_of(names) if spec.name not in own]

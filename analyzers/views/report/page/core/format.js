@@ -13,7 +13,7 @@ const Format = {
   complete(spec, value) {
     const isLong = typeof value === "number" && ["si", "number"].includes(spec.format) && !Number.isNaN(value);
     const text = isLong ? Format.full(value) : Format.cell(spec, value);
-    return text && spec.unit && value !== Infinity ? `${text} ${spec.unit}` : text;
+    return text && spec.unit && !spec.unit.startsWith("of ") && value !== Infinity ? `${text} ${spec.unit}` : text;
   },
 
   whole: (value) => Format.fixed(value, 0),
