@@ -65,7 +65,7 @@ _LEVEL = 0.05
 
 _SPECS = (
     ColumnSpec("change_us", "Δ µs", 3, "time in the other side less the time in A; none for noise",
-               "sum", dtype="float64", unit="µs", format="difference", kind="displayed"),
+               "sum", dtype="float64", unit="µs", format="micros", kind="displayed"),
     ColumnSpec("ratio", "÷ A", 2, "time in the other side ÷ time in A, whether noise or not",
                dtype="float64", unit="", format="times", kind="displayed"),
     ColumnSpec("ratio_interval", INTERVAL, 4, "interval of the ratio",

@@ -29,7 +29,8 @@ class Filter {
   compared(table) {
     const known = this.comparisons.filter(([, name]) => Filter.column(name, table) || !(this.problem = `no column ${name}`));
     return known.map(([, name, sign, value]) => {
-      const column = Filter.column(name, table), values = table.column(column), wanted = table.isText(column) ? value : Filter.number(value);
+      const column = Filter.column(name, table), values = table.column(column), unit = column !== name && table.specs[column].format === "micros" ? Format.time[0] : 1;
+      const wanted = table.isText(column) ? value : unit * Filter.number(value); // a header has the unit of the table
       return (row) => Filter.tests[sign](values[row], wanted);
     });
   }
@@ -38,7 +39,7 @@ class Filter {
   static column(name, table) {
     const header = (each) => table.specs[each].header?.toLowerCase(), wanted = name.toLowerCase();
     if (table.specs[name] && table.has(name)) return name;
-    return table.names().find((each) => [wanted, `${wanted} µs`].includes(header(each)));
+    return table.names().find((each) => [wanted, `${wanted} ${Format.time[1]}`].includes(header(each)));
   }
 
   /** 1500, 1.5k and 3M as numbers. */

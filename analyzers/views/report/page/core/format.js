@@ -11,6 +11,7 @@ const Format = {
 
   /** The same with every digit and the unit. */
   complete(spec, value) {
+    if (spec.format === "micros") return Format.duration(value);
     const isLong = typeof value === "number" && ["si", "number"].includes(spec.format) && !Number.isNaN(value);
     const text = isLong ? Format.full(value) : Format.cell(spec, value);
     return text && spec.unit && !spec.unit.startsWith("of ") && value !== Infinity ? `${text} ${spec.unit}` : text;
@@ -53,7 +54,28 @@ const Format = {
   bar: (value) => Format.percent(value),
   percent: (value) => `${Format.fixed(value * 100, 1)}%`,
   number: (value) => (Math.abs(value) < 1e7 ? Format.grouped(Format.fixed(value, 0)) : Format.si(value)),
-  micros: (value) => Format.grouped(Format.fixed(value, value >= 1000 ? 0 : value >= 100 ? 1 : 2)),
+
+  steps: [[1e6, "s"], [1e3, "ms"]],
+  time: [1, "µs"], // the unit of all columns of times, and how many µs it is
+
+  /** Chooses the unit of columns whose times are up to `largest` µs. */
+  fitTime(largest) {
+    Format.time = Format.steps.find(([scale]) => largest >= 10 * scale) ?? [1, "µs"];
+  },
+
+  micros(value) {
+    const size = value / Format.time[0];
+    if (Format.time[0] > 1 && size > 0 && size < 0.005) return Format.fixed(size, Math.min(-Math.floor(Math.log10(size)), 4));
+    return Format.grouped(Format.fixed(size, size >= 1000 ? 0 : size >= 100 ? 1 : 2));
+  },
+
+  /** A time of µs with the unit that fits it: 217.5 µs, 28.2 ms, 1.24 s. */
+  duration(value) {
+    if (Number.isNaN(value ?? NaN)) return "";
+    const [scale, unit] = Format.steps.find(([scale]) => Math.abs(value) >= 0.9995 * scale) ?? [1, "µs"], size = Math.abs(value) / scale;
+    const decimals = scale === 1 ? (value >= 100 ? 1 : 2) : size < 9.995 ? 2 : size < 99.95 ? 1 : 0;
+    return `${Format.grouped(Format.fixed(value / scale, decimals))} ${unit}`;
+  },
   roof: (value) => (value < 1.005 ? `${Format.fixed(value * 100, 0)}%` : `${Format.fixed(value, 1)}x`),
 
   /** 2.36 M */

@@ -3,6 +3,8 @@
 class Report {
   constructor(data) {
     Object.assign(this, data, { folded: new Map() }); // title, kind, first, specs, runs, graphs, pairs, accuracy, sources, environment, notes
+    Format.fitTime(Math.max(0, ...data.runs.map(({ columns }) => (columns.time_us ?? []).reduce((most, value) => (value > most ? value : most), 0))));
+    for (const spec of Object.values(data.specs)) if (spec.format === "micros") spec.header = spec.header?.replace("µs", Format.time[1]) ?? null;
     this.tables = data.runs.map((run) => new Columns(run, data.specs));
   }
 

@@ -12,7 +12,7 @@ class Graph extends Chart {
   static zooms = [0.1, 2.5];
   static kinds = 12; // values of a text that has colours
   static preferred = ["change_us", "time_share", "overflow_share", "bits_observed", "macs", "fate", "op_type"];
-  static units = { "µs": " µs", bits: " bits", B: " B", dB: " dB" };
+  static units = { bits: " bits", B: " B", dB: " dB" };
   static missing = "There is no graph of this run: its file has none, or the model is too large to draw.";
   static has = (run) => run.graph !== null;
 
@@ -191,6 +191,7 @@ class Graph extends Chart {
   written({ box, value }) {
     const [row, ...others] = this.rowsOf(box);
     if (typeof value === "string" && this.label[box].startsWith(value)) return ""; // it says so already
+    if (value !== null && this.spec.unit === "µs") return Format.duration(value);
     if (value !== null) return Format.cell(this.spec, value) + (value === Infinity ? "" : Graph.units[this.spec.unit] ?? "");
     const host = others.length || row === undefined ? null : this.rows.value("timed_in", row);
     return host && this.name.startsWith("time") ? `in ${host}` : "";

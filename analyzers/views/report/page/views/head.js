@@ -33,15 +33,15 @@ class Head extends View {
   check({ wall_us, low_us, high_us, nodes_us, rest_us, empty_us, coverage }, most = Math.max(high_us, nodes_us)) {
     const at = (value) => `${(100 * value) / most}%`;
     const empty = Math.max(0, Math.min(empty_us ?? 0, rest_us)), left = Math.max(0, rest_us - empty);
-    const [nodes, wall] = [nodes_us, wall_us].map(Format.micros), share = Format.fixed(100 * coverage, 0);
+    const [nodes, wall] = [nodes_us, wall_us].map(Format.duration), share = Format.fixed(100 * coverage, 0);
     const drawn = [
-      ["nodes", nodes_us, `nodes ${nodes} µs`],
-      ["empty", empty, `run without nodes ${Format.micros(empty_us ?? 0)} µs`],
-      ["left", left, `other ${Format.micros(left)} µs`],
+      ["nodes", nodes_us, `nodes ${nodes}`],
+      ["empty", empty, `run without nodes ${Format.duration(empty_us ?? 0)}`],
+      ["left", left, `other ${Format.duration(left)}`],
     ].filter(([, value]) => value > 0.0005 * most);
-    const clock = ["wall", 0, `wall ${wall} ± ${Format.micros((high_us - low_us) / 2)} µs, nodes are ${share}% of it`];
+    const clock = ["wall", 0, `wall ${wall} ± ${Format.duration((high_us - low_us) / 2)}, nodes are ${share}% of it`];
     return html.figure(
-      { class: "sum", role: "img", "aria-label": `nodes take ${nodes} µs, ${share}% of the wall time of ${wall} µs` },
+      { class: "sum", role: "img", "aria-label": `nodes take ${nodes}, ${share}% of the wall time of ${wall}` },
       html.div({ class: "bar" }, drawn.map(([name, value]) => html.span({ class: name, style: { width: at(value) } })),
         html.span({ class: "interval", style: { left: at(low_us), width: at(high_us - low_us) } }),
         html.span({ class: "wall", style: { left: at(wall_us) } })),

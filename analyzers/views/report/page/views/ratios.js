@@ -58,7 +58,7 @@ class Ratios extends Chart {
 
   /** What the axis, what stands after the lines, and both directions are called. */
   words() {
-    return { axis: `time of ${this.b} ÷ time of ${this.a}`, unit: "µs", low: ["faster", `${this.b} faster`], high: ["slower", `${this.b} slower`] };
+    return { axis: `time of ${this.b} ÷ time of ${this.a}`, unit: Format.time[1], low: ["faster", `${this.b} faster`], high: ["slower", `${this.b} slower`] };
   }
 
   ticks(plot) {
@@ -84,7 +84,7 @@ class Ratios extends Chart {
   told({ name, kind, ratio, times }) {
     const [a, b] = times.map((time) => (time ? Format.micros(time) : "–"));
     const told = ratio > 0 ? `${Format.general(ratio, 3)} times, ${kind === "noise" ? "may be noise" : kind}` : "in one run alone";
-    return { after: `${a} → ${b}`, label: `${name}: ${a} µs in ${this.a}, ${b} µs in ${this.b}, ${told}` };
+    return { after: `${a} → ${b}`, label: `${name}: ${a} ${Format.time[1]} in ${this.a}, ${b} ${Format.time[1]} in ${this.b}, ${told}` };
   }
 }
 
