@@ -180,9 +180,6 @@ def encoded(content: Content) -> tuple[str, bool]:
     return base64.b64encode(gzip.compress(data, compresslevel=6, mtime=0)).decode(), True
 
 
-_EMULATION = ("time_us", "time_us_plus_minus", "time_share", "bar", "time_us_raw")
-
-
 def _specs(content: Content) -> dict[str, dict[str, Any]]:
     """Returns the specs of all columns; the table of sums ranks as on one page.
 
@@ -196,7 +193,7 @@ def _specs(content: Content) -> dict[str, dict[str, Any]]:
     at = [spec.name for spec in known].index("executor")
     every = [*known[:at], *content.specs, *known[at:]]
     if content.kind == "interpret":  # the times of an emulation tell little
-        every.sort(key=lambda spec: spec.name in _EMULATION)
+        every.sort(key=lambda spec: {None: 0, "overflow": 1}.get(spec.table, 2))
     specs = (s for s in every if s.name in names or s.kind != "stored")
     return {
         spec.name: {
