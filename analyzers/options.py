@@ -100,7 +100,10 @@ def sort_column(sort: str, by: str) -> ColumnSpec:
             return spec
     for spec in columns:
         header = None if spec.header is None else spec.header.lower()
-        if header is not None and sort.lower() in (header, header.removesuffix(" µs")):
+        asked = (
+            sort.lower().removesuffix(" ms").removesuffix(" s")
+        )  # a table of long times has these
+        if header is not None and asked in (header, header.removesuffix(" µs")):
             return spec
     headers = ", ".join(dict.fromkeys(spec.header or spec.name for spec in columns))
     short = [s.name for s in columns] + [s.header.removesuffix(" µs") for s in columns if s.header]

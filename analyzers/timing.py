@@ -15,6 +15,7 @@ from tracer.analyzers.correction import Correction, Sum, correct, tick_error
 from tracer.records.trace import Run, outliers
 from tracer.support.statistics import Summary, in_batches, summarize
 from tracer.support.types import FloatArray
+from tracer.text import agree, plural
 
 
 def longest_fused(run: Run, groups: Sequence[tuple[str, ...]], top: int) -> tuple[str, ...]:
@@ -205,8 +206,8 @@ def notes(run: Run, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     counted = run.counted
     if counted.left_out and not counted.is_busy:
         warnings.append(
-            f"{counted.left_out:,} of {counted.total:,} runs, profiled and unprofiled, are left "
-            "out: something disturbed them"
+            f"{counted.left_out:,} of {plural(counted.total, 'run')}, profiled and unprofiled, "
+            f"{agree(counted.left_out, 'is', 'are')} left out: something disturbed them"
         )
     warnings += _without_a_free_processor(run)
     rows = _rows(run, groups)

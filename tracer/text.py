@@ -69,6 +69,11 @@ def _visible(char: str) -> str:
     return char.encode("unicode_escape").decode() if is_hidden(char) else char
 
 
+def agree(count: int, one: str, several: str) -> str:
+    """Returns the form of a verb that agrees with a count."""
+    return one if count == 1 else several
+
+
 def plural(count: int, noun: str) -> str:
     """`1 node`, `2,000 nodes`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -13,9 +13,10 @@ import pandas as pd
 
 from tracer.analyzers.grouping import by_node
 from tracer.analyzers.roofline import ABOVE, CACHE, INT8, MEMORY, arithmetic
+from tracer.analyzers.views.text import duration
 from tracer.records.environment import Peaks
 from tracer.records.trace import Kernel, Run, Trace
-from tracer.text import brief
+from tracer.text import agree, brief
 
 _SURE = 0.5
 """A time is reliable if the lower end of its interval is at least this share of it, and it is at
@@ -25,7 +26,8 @@ _LEAST_LEFT = 0.01
 """Share of the time that is left at least: a speed-up beyond 100 is no estimate."""
 _FLOAT_BITS = 32
 _LEAST_TOLD, _ROUNDED = 0.001, 0.1
-_WITHOUT_DECIMALS = 100.0
+_MICROS = 999.5
+"""Times from here on are told in ms."""
 
 MOST = 5
 """Lines of advice: nobody reads more."""
@@ -232,6 +234,11 @@ def named(rows: pd.DataFrame) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
+def taking(rows: pd.DataFrame) -> str:
+    """`conv1 takes`, `conv1, conv2 and 3 more take`."""
+    return f"{named(rows)} {agree(len(rows), 'takes', 'take')}"
+
+
 def mean(rows: pd.DataFrame, column: str) -> float:
     """Returns the mean of a rate, weighted by time."""
     return float((rows[column] * rows["time_us"]).sum() / rows["time_us"].sum())
@@ -249,9 +256,9 @@ def percentage(value: float) -> str:
     return f"{value:.1%}" if value < _ROUNDED else f"{value:.0%}"
 
 
-def us(time: float) -> str:
-    """`3.86`, `3,860`: µs with three digits."""
-    return f"{time:,.0f}" if time >= _WITHOUT_DECIMALS else f"{time:.3g}"
+def span(time: float) -> str:
+    """`3.86 µs`, `386 µs`, `3.86 ms`: a time with three digits."""
+    return duration(time) if time >= _MICROS else f"{time:.3g} µs"
 
 
 def keys(rows: pd.DataFrame) -> tuple[str, ...]:

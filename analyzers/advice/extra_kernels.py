@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from tracer.analyzers.advice import Advice, Evidence, keys, named, percentage, us
+from tracer.analyzers.advice import Advice, Evidence, keys, named, percentage, span, taking
 from tracer.analyzers.views.text import quantity, si
 from tracer.graph.operators import CONVERSIONS
 from tracer.inputs.request import PREFILL
 from tracer.records.trace import Kernel
-from tracer.text import brief
+from tracer.text import agree, brief, plural
 
 _LEAST = {
     "unfused_activation": 0.02,
@@ -71,7 +71,7 @@ def unfused_activation(evidence: Evidence) -> Advice | None:
         else f"--optimization all fuses {pair}, unless a tensor in between is an output"
     )
     text = (
-        f"unfused activations: {named(rows)} take {share:.1%} of the time as separate kernels and "
+        f"unfused activations: {taking(rows)} {share:.1%} of the time as separate kernels and "
         f"move {moved / 1e6:.3g} MB that a fused kernel does not move: {remedy}"
     )
     return Advice(
@@ -112,7 +112,7 @@ def unfused_attention(evidence: Evidence) -> Advice | None:
         return None
     count = sum(bool(chain) for chain in chains)
     text = (
-        f"unfused attention: {named(rows)} take {share:.0%} of the time ({us(time)} µs) in "
+        f"unfused attention: {taking(rows)} {share:.0%} of the time ({span(time)}) in "
         f"{count} Softmax after products, which onnxruntime has kernels for that hold them all"
     )
     return Advice(
@@ -151,7 +151,7 @@ def computed_shapes(evidence: Evidence) -> Advice | None:
     if share < _LEAST["computed_shapes"]:
         return None
     text = (
-        f"computed shapes: {named(rows)} take {percentage(share)} of the time ({us(time)} µs) to "
+        f"computed shapes: {taking(rows)} {percentage(share)} of the time ({span(time)}) to "
         "compute sizes of tensors, which are constants where the inputs have one size"
     )
     return Advice(
@@ -169,7 +169,7 @@ def conversions(evidence: Evidence) -> Advice | None:
         return None
     time = float(rows["time_us"].sum())
     text = (
-        f"conversions: {named(rows)} take {share:.1%} of the time ({us(time)} µs); adjacent nodes "
+        f"conversions: {taking(rows)} {share:.1%} of the time ({span(time)}); adjacent nodes "
         "of one type need no conversion"
     )
     return Advice("conversions", text, share, keys(rows), {"time_us": time})
@@ -188,8 +188,9 @@ def inserted_casts(evidence: Evidence) -> Advice | None:
         return None
     dtypes = sorted({dtype for kernel in casts for dtype in _halves(kernel)})
     text = (
-        f"{' and '.join(dtypes)} on the CPU: {len(casts):,} casts that onnxruntime inserted take "
-        f"{percentage(share)} of the time ({us(time)} µs), because its CPU provider has no kernel "
+        f"{' and '.join(dtypes)} on the CPU: {plural(len(casts), 'cast')} that onnxruntime "
+        f"inserted {agree(len(casts), 'takes', 'take')} {percentage(share)} of the time "
+        f"({span(time)}), because its CPU provider has no kernel "
         f"of this type for {_without_kernel(evidence.run.kernels, casts)}. Export the model in "
         "float32 for the CPU"
     )
@@ -235,7 +236,7 @@ def layout_reorders(evidence: Evidence) -> Advice | None:
         where = f"; the longest is between {source} and {target}" if before or after else ""
     text = (
         f"layout: {'1 reorder takes' if len(rows) == 1 else f'{len(rows):,} reorders take'} "
-        f"{share:.1%} of the time ({us(time)} µs), because some operators "
+        f"{share:.1%} of the time ({span(time)}), because some operators "
         f"between convolutions have no kernel for the blocked layout{where}"
     )
     return Advice(
@@ -258,10 +259,10 @@ def other_provider(evidence: Evidence) -> Advice | None:
     share, time = float(rows["time_share"].sum()), float(rows["time_us"].sum())
     names = [name for name, _ in Counter(on_cpu).most_common(_MOST_NAMED)]
     text = (
-        f"other provider: {len(on_cpu):,} kernels ({', '.join(names)}) ran on the "
-        f"{_CPU}, and {len(copies):,} copies between it and the device take {percentage(share)} "
-        f"of the time ({us(time)} µs). Replace these operators, or their types, by ones that the "
-        "provider has"
+        f"other provider: {plural(len(on_cpu), 'kernel')} ({', '.join(names)}) ran on the "
+        f"{_CPU}, and {len(copies):,} {agree(len(copies), 'copy', 'copies')} between it and the "
+        f"device take {percentage(share)} of the time ({span(time)}). Replace these "
+        "operators, or their types, by ones that the provider has"
     )
     figures = {"time_us": time, "copies": len(copies), "kernels": len(on_cpu)}
     return Advice("other_provider", text, share, keys(rows), figures)
@@ -311,7 +312,7 @@ def unpruned_head(evidence: Evidence) -> Advice | None:
     text = (
         f"head not pruned: {brief(head.name)} computes the logits of all {tokens:,} tokens, and "
         f"generating needs those of the last: a Gather of the last token before it saves "
-        f"{si(macs)} MACs and {us(time)} µs of the prefill ({share:.0%} of the time)"
+        f"{si(macs)} MACs and {span(time)} of the prefill ({share:.0%} of the time)"
     )
     figures = {"macs": macs, "time_us": time, "tokens": float(tokens)}
     return Advice("unpruned_head", text, share, keys(rows), figures)

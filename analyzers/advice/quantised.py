@@ -1,10 +1,10 @@
 """Advice on products in few bits: slower than floats, in floats all the same, or saturating."""
 
-from tracer.analyzers.advice import Advice, Evidence, keys, known_share, named, us
+from tracer.analyzers.advice import Advice, Evidence, keys, known_share, named, span, taking
 from tracer.analyzers.views.text import plural
 from tracer.graph.operators import CONVOLUTION, MATRIX, PRODUCTS, computes_in_integers
 from tracer.records import environment
-from tracer.text import brief
+from tracer.text import agree, brief
 
 _LEAST = {
     "slower_quantized": 0.05,
@@ -37,9 +37,9 @@ def slower_quantized(evidence: Evidence) -> Advice | None:
     in_floats = float((rows["gflops_per_s"] * rows["time_us"]).sum()) / reached
     rate = float((rows["gflops_per_s"] * rows["time_us"]).sum()) / time
     text = (
-        f"slower than floats: {named(rows)} take {us(time)} µs in 8 bits, at {rate:.3g} GOP/s; "
+        f"slower than floats: {taking(rows)} {span(time)} in 8 bits, at {rate:.3g} GOP/s; "
         f"floats are assumed to reach half of their peak here ({reached:.3g} GFLOP/s), and would "
-        f"take {us(in_floats)} µs. tracer compare FLOAT.onnx {brief(evidence.model)} measures it; "
+        f"take {span(in_floats)}. tracer compare FLOAT.onnx {brief(evidence.model)} measures it; "
         "tracer quantize --exclude leaves nodes out"
     )
     figures = {"time_us": time, "in_floats_us": in_floats, "gops_per_s": rate}
@@ -54,9 +54,8 @@ def unrounded_activations(evidence: Evidence) -> Advice | None:
     if share < _LEAST["unrounded_activations"]:
         return None
     time, macs = float(rows["time_us"].sum()), int(rows["macs"].sum())
-    verb = "takes" if len(rows) == 1 else "take"
     text = (
-        f"packed weights in floats: {named(rows)} {verb} {share:.0%} of the time ({us(time)} µs); "
+        f"packed weights in floats: {taking(rows)} {share:.0%} of the time ({span(time)}); "
         "accuracy_level = 4 lets MatMulNBits round activations to 8 bits and multiply integers. "
         "Check the outputs with tracer compare"
     )
@@ -96,7 +95,8 @@ def saturating_sums(evidence: Evidence) -> Advice | None:
     if rows.empty:
         return None
     text = (
-        f"saturation: {named(rows)} multiply bytes by signed bytes, and this processor has no "
+        f"saturation: {named(rows)} {agree(len(rows), 'multiplies', 'multiply')} bytes by "
+        "signed bytes, and this processor has no "
         f"VNNI: pairs of products may saturate at 16 bits. --accumulator {_PRESET} counts them"
     )
     time = known_share(rows["time_share"].sum())

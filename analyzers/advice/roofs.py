@@ -1,8 +1,8 @@
 """Advice on kernels near the roofs of the machine, or far from them, and on idle cores."""
 
-from tracer.analyzers.advice import Advice, Evidence, keys, mean, named
+from tracer.analyzers.advice import Advice, Evidence, keys, mean, taking
 from tracer.analyzers.roofline import ABOVE, COMPUTE, INT8, MEMORY, arithmetic
-from tracer.text import brief
+from tracer.text import agree, brief
 
 _LEAST = {
     "compute_bound": 0.3,
@@ -37,7 +37,7 @@ def compute_bound(evidence: Evidence) -> Advice | None:
     fraction, rate = mean(rows, "roof_fraction"), mean(rows, "gflops_per_s")
     figures = {"roof_fraction": fraction, "gflops_per_s": rate}
     text = (
-        f"compute-bound: {named(rows)} take {share:.0%} of the time at {fraction:.0%} of the peak "
+        f"compute-bound: {taking(rows)} {share:.0%} of the time at {fraction:.0%} of the peak "
         f"({rate:.3g} GFLOP/s): only less work makes them faster"
     )
     tune: tuple[str, ...] = ("threads",)
@@ -60,7 +60,8 @@ def memory_bound(evidence: Evidence) -> Advice | None:
     rate, peak = mean(rows, "gbytes_per_s"), evidence.peaks.memory.rate / 1e9
     intensity = mean(rows, "gflops_per_s") / rate
     text = (
-        f"memory-bound: {named(rows)} take {share:.0%} of the time and reach {rate:.3g} of the "
+        f"memory-bound: {taking(rows)} {share:.0%} of the time and "
+        f"{agree(len(rows), 'reaches', 'reach')} {rate:.3g} of the "
         f"{peak:.3g} GB/s of main memory, at {intensity:.2g} flop/B: only fewer bytes make them "
         "faster. Fuse them with a neighbour, or use smaller types"
     )
@@ -131,7 +132,7 @@ def few_threads(evidence: Evidence) -> Advice | None:
     if share < _LEAST["few_threads"]:
         return None
     text = (
-        f"idle cores: {named(rows)} take {share:.0%} of the time in calls of {_SHARED_US:.0f} µs "
+        f"idle cores: {taking(rows)} {share:.0%} of the time in calls of {_SHARED_US:.0f} µs "
         f"or more, on {threads} of {cpus} processors"
     )
     figures = {"threads": float(threads), "cpus": float(cpus)}

@@ -32,7 +32,7 @@ def cheap_overflow(evidence: Evidence) -> Advice | None:
     needed = int(rows["bits_observed"].max())
     verbs = ("overflows", "takes") if len(rows) == 1 else ("overflow", "take")
     text = (
-        f"cheap to widen: {named(rows)} {verbs[0]} in {sums:,} sums and {verbs[1]} only "
+        f"cheap to widen: {named(rows)} {verbs[0]} in {plural(sums, 'sum')} and {verbs[1]} only "
         f"{percentage(energy)} of the energy; {needed} bits are enough on this data"
     )
     figures = {"overflow_outputs": sums, "bits_needed": needed}

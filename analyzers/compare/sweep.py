@@ -28,7 +28,7 @@ from tracer.analyzers.views.drawing import empty_figure, plain
 from tracer.analyzers.views.file_formats.json import records
 from tracer.analyzers.views.page import Column, Page, Table, name_column, number_column
 from tracer.analyzers.views.report import Content, drawings
-from tracer.analyzers.views.text import micros, percent, plural, quantity, times
+from tracer.analyzers.views.text import percent, plural, quantity, time_number, times
 from tracer.errors import InputError
 from tracer.records.result import Result
 
@@ -228,10 +228,17 @@ def _times(one: Sweep) -> Table:
     }
     columns: list[Column] = [name_column("op", "op", 0)]
     ranks = iter(range(1, 100))
+    of_samples, of_calls = (
+        tuple(f"{what}_us_{size}" for size in sizes) for what in ("sample", "call")
+    )
     samples = [
-        number_column(f"µs/sample @{n}", f"sample_us_{n}", micros, next(ranks)) for n in sizes
+        number_column(f"µs/sample @{n}", f"sample_us_{n}", time_number, next(ranks), of_samples)
+        for n in sizes
     ]
-    calls = [number_column(f"µs/call @{n}", f"call_us_{n}", micros, next(ranks)) for n in sizes]
+    calls = [
+        number_column(f"µs/call @{n}", f"call_us_{n}", time_number, next(ranks), of_calls)
+        for n in sizes
+    ]
     shares = [number_column(f"share @{n}", f"share_{n}", percent, next(ranks)) for n in sizes]
     executor = one.sides[0].run.executor
     title = f"{one.label} · {executor} · {' and '.join(counts)}"

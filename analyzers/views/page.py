@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from html import escape
@@ -10,7 +11,7 @@ from typing import Any, Literal, TypeAlias, get_type_hints
 import pandas as pd
 
 from tracer.analyzers.options import DEFAULT_TOP, ViewOptions
-from tracer.analyzers.views.text import FORMATS, FULL_FORMATS, micros, plural
+from tracer.analyzers.views.text import FORMATS, FULL_FORMATS, plural, time_number, time_unit
 from tracer.inputs.feedset import CHOSEN
 from tracer.records.columns import PAGE_RANK, ColumnSpec, Dtype, Fold
 from tracer.records.trace import INCOMPLETE
@@ -101,6 +102,8 @@ class Column:
 
     Columns with the lowest rank get their room first. A name may be cut, a number never; `cut`
     is where: of `folder/file.py:36` the end stays, of an operator the beginning.
+    `times` are fields in µs whose largest value sets the unit of the column; columns with the same
+    `times` have the same unit, and `text` reads these fields in it.
     """
 
     header: str
@@ -109,6 +112,7 @@ class Column:
     rank: int
     is_name: bool = False
     cut: Cut = "middle"
+    times: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +142,18 @@ class Table:
         rows = self.rows.head(top) if self.is_long and top else self.rows
         numeric = [name for name in rows.columns if pd.api.types.is_numeric_dtype(rows[name])]
         rows = rows.astype(dict.fromkeys(numeric, "float64"))
+        units = {}
+        for times in {column.times for column in self.columns}:
+            known = [name for name in times if name in rows]
+            largest = rows[known].replace(math.inf, math.nan).abs().max().max() if known else 0.0
+            scale, units[times] = time_unit(largest)
+            rows = rows.assign(**{name: rows[name] / scale for name in known})
         each_row = [row for _, row in rows.iterrows()]  # pandas makes them slowly
         texts = [
-            (column, [column.text(row) for row in each_row])
+            (
+                replace(column, header=column.header.replace("µs", units[column.times])),
+                [column.text(row) for row in each_row],
+            )
             for column in self.columns
             if column.field in rows and not (on_page and column.rank >= PAGE_RANK)
         ]
@@ -191,6 +204,9 @@ def facts(title: str, rows: pd.DataFrame) -> Page:
 def specified(spec: ColumnSpec, full_numbers: bool = False) -> Column:
     """The column of the node table that `spec` describes."""
     write: Callable[[Any], str] = (FULL_FORMATS if full_numbers else FORMATS)[spec.format]
+    times: tuple[str, ...] = ()
+    if spec.format == "micros":
+        write, times = time_number, _OF_RUN if spec.name in _OF_RUN else (spec.name,)
     return Column(
         spec.header or "",
         spec.name,
@@ -198,26 +214,40 @@ def specified(spec: ColumnSpec, full_numbers: bool = False) -> Column:
         spec.rank,
         spec.is_name,
         "begin" if spec.format == "path" else _cut_of(spec.name),
+        times,
     )
+
+
+_OF_RUN = (
+    "time_us", "time_us_ci95_low", "time_us_ci95_high", "time_us_plus_minus", "time_us_p95",
+    "time_us_raw", "time_us_split",
+)  # fmt: skip
+"""Times of the node table that have one unit."""
 
 
 def time_text(row: Row) -> str:
     """The time of a row: `12.3`, or `< 0.8` where its interval begins at 0 and no more is known."""
     if row.get("time_us_ci95_low") == 0 and row["time_us"] < row["time_us_ci95_high"]:
-        return f"< {micros(row['time_us_ci95_high'])}"
-    return micros(row["time_us"])
+        return f"< {time_number(row['time_us_ci95_high'])}"
+    return time_number(row["time_us"])
 
 
 _OPERATORS, _TEXTS = ("op_type", "kernel_op"), ("why",)
 
 
-def number_column(header: str, field: str, text: Callable[[float], str], rank: int) -> Column:
-    """A column of numbers; a missing number is an empty cell."""
+def number_column(
+    header: str,
+    field: str,
+    text: Callable[[float], str],
+    rank: int,
+    times: tuple[str, ...] = (),
+) -> Column:
+    """A column of numbers; a missing number is an empty cell. See `Column` for `times`."""
 
     def write(row: Row) -> str:
         return "" if pd.isna(row[field]) else text(float(row[field]))
 
-    return Column(header, field, write, rank)
+    return Column(header, field, write, rank, times=times)
 
 
 def name_column(header: str, field: str, rank: int) -> Column:

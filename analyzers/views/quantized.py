@@ -20,6 +20,7 @@ from tracer.analyzers.views.text import decibels, score
 from tracer.graph import stored_weights
 from tracer.records.columns import ColumnSpec
 from tracer.records.transformed import LayerError, Quantized
+from tracer.text import plural
 
 _SPECS = (
     ColumnSpec("added_noise", "added noise", 1, "noise share of the output less that of the input",
@@ -45,7 +46,7 @@ def page(result: Quantized, options: ViewOptions) -> Page:
             f"{score(value, accuracy.unit)} {accuracy.unit}".strip()
             for value in (accuracy.before, accuracy.after)
         )
-        samples = f"{accuracy.samples:,} samples of {result.settings['test']}"
+        samples = f"{plural(accuracy.samples, 'sample')} of {result.settings['test']}"
         head.append(f"{accuracy.metric}: {before} before, {after} after ({samples})")
     worst_first = sorted(result.outputs, key=lambda each: (each.worst_channel or each).sqnr_db)
     for output in worst_first[:_MOST_OUTPUTS]:
@@ -55,7 +56,7 @@ def page(result: Quantized, options: ViewOptions) -> Page:
             line = f"{line}, {_unit(worst.sqnr_db)} in its worst channel ({channel})"
         head.append(line)
     if len(result.outputs) > _MOST_OUTPUTS:
-        head.append(f"{len(result.outputs) - _MOST_OUTPUTS} more outputs: --json")
+        head.append(f"{plural(len(result.outputs) - _MOST_OUTPUTS, 'more output')}: --json")
     settings = result.settings
     if "bits" in settings:
         zero = "symmetric" if settings["symmetric"] else "with zero points"

@@ -51,7 +51,7 @@ def show(page: Page, options: ViewOptions, console: Console) -> None:
     if len(shown) < len(page.remarks):
         count = plural(len(page.remarks) - len(shown), "more note" if shown else "note")
         them = "it" if count.startswith("1 ") else "them"
-        console.print(Text(f"{count}: --notes shows {them}", style="dim"))
+        console.print(Text(f"{count}: -v shows {them}", style="dim"))
     if page.foot:
         console.print(Text(safe_line(page.foot), style="dim"))
 

@@ -139,6 +139,39 @@ def micros(value: float | None) -> str:
     return f"{value:,.{decimals}f}"
 
 
+_TIMES = ((1e6, "s"), (1e3, "ms"))
+_DIGITS_OF_MICROS = 10
+"""A column of times has µs up to so many times the next unit."""
+
+
+def duration(value: float | None) -> str:
+    """A time of µs with its unit: `217.5 µs`, `28.2 ms`, `1.24 s`."""
+    if value is None or math.isnan(value):
+        return ""
+    for scale, unit in _TIMES:
+        if abs(value) >= 0.9995 * scale:
+            size = abs(value) / scale
+            decimals = 2 if size < 9.995 else 1 if size < 99.95 else 0
+            return f"{value / scale:,.{decimals}f} {unit}"
+    return f"{micros(value)} µs"
+
+
+def time_unit(largest: float) -> tuple[float, str]:
+    """Returns the unit of a column with times up to `largest` µs, and how many µs it is."""
+    units = (each for each in _TIMES if largest >= _DIGITS_OF_MICROS * each[0])
+    return next(units, (1.0, "µs"))
+
+
+def time_number(value: float) -> str:
+    """`12,345`, `217.5`, `4.80`, `0.004`: small times of a large unit keep a digit."""
+    if 0 < value < _HUNDREDTHS:
+        return f"{value:.{min(-math.floor(math.log10(value)), _MOST_DECIMALS)}f}"
+    return micros(value)
+
+
+_HUNDREDTHS, _MOST_DECIMALS = 0.005, 4
+
+
 def percent(value: float | None) -> str:
     """`7.2%`."""
     return "" if value is None or math.isnan(value) else f"{value:.1%}"

@@ -85,7 +85,7 @@ def test_the_command_prints_the_table_of_the_framework(capfd):
     assert "block.0" in out
     assert "18 operators forward" not in out
     assert "11 operators forward, 539 parameters" in out
-    assert re.search(r"^backward [\d.]+ µs, \d+\.\d% of the nodes, \d+\.\d% of wall$", out, re.M)
+    assert re.search(r"^backward [\d.]+ [µm]s, \d+\.\d% of the nodes, \d+\.\d% of wall$", out, re.M)
 
 
 def test_the_share_of_the_backward_pass_is_in_the_document(trace):

@@ -22,6 +22,7 @@ from tracer.records.environment import Environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import Run, Trace, typed_table
 from tracer.shapes import infer
+from tracer.text import agree, plural
 
 _UNKNOWN = "unknown"
 
@@ -80,8 +81,8 @@ def _of_model(path: Path, file: Path) -> Trace:
     if lost or any(not kernel.scope for _, kernel in profile.absent):
         idle = unplaced(analyzed.table[analyzed.table["op_type"] != "Constant"])
         note = (
-            f"{idle:,} nodes of the model are in no kernel that is known, and have no time: they "
-            f"are in a row {RUNTIME}:…, or were folded or removed"
+            f"{plural(idle, 'node')} of the model {agree(idle, 'is', 'are')} in no kernel that is "
+            f"known, without a time: in a row {RUNTIME}:…, or folded or removed"
         )
         analyzed = replace(analyzed, notes=(*analyzed.notes, *([note] if idle else [])))
     trace = assembled(model, [analyzed], {"read_from": path.name})

@@ -14,6 +14,7 @@ from tracer.cli._command import Command
 from tracer.cli._messages import tell, tell_written
 from tracer.cli._next_step import show_next_step
 from tracer.cli._output import write_screen
+from tracer.text import plural
 
 
 @cloup.command(cls=Command)
@@ -43,7 +44,7 @@ def command(source: str, options: dict[str, Any]) -> None:
     batches = " and ".join(str(batch) for batch in exported.batches)
     tell_written(
         exported.path,
-        f" ({exported.nodes} nodes, opset {exported.opset}, "
+        f" ({plural(exported.nodes, 'node')}, opset {exported.opset}, "
         f"{'any batch' if exported.dynamic_batch else f'batch {batches}'}; checked against "
         f"{exported.framework} at batch {batches}: max abs error {exported.max_abs_error:.2g})",
     )

@@ -40,6 +40,7 @@ from tracer.records import environment
 from tracer.records.transformed import LayerError, OutputError
 from tracer.scaling.pool import Pool
 from tracer.support.temporary import TemporaryFolder
+from tracer.text import agree, plural
 
 OPERATOR = "MatMulNBits"
 
@@ -195,8 +196,9 @@ def quantize_weights(
     lost = nothing if batches is None else losses(wide, narrow, batches, progress)
     products = [node for node in named.graph.node if node.op_type in ("MatMul", "Gemm")]
     left = len(products) - len(chosen)
-    others = f"; {left} products stay float" if left else ""
-    note = f"the weights of {len(chosen)} products were quantised, without calibration{others}"
+    others = f"; {plural(left, 'product')} {agree(left, 'stays', 'stay')} float" if left else ""
+    of = plural(len(chosen), "product")
+    note = f"the weights of {of} were quantised, without calibration{others}"
     return QuantizedGraph(narrow, files, lost.layers, lost.outputs, (note, *lost.notes))
 
 

@@ -34,7 +34,7 @@ from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result, ViewOptions
 from tracer.support.tolerance import Difference
 from tracer.support.types import BoolArray, FloatArray
-from tracer.text import plural
+from tracer.text import agree, plural
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -448,11 +448,11 @@ class CountedRuns:
         """Says that the machine was busy, and what became of the disturbed runs; else None."""
         if not self.is_busy:
             return None
-        of_all = f"of {self.total:,} runs were disturbed"
-        if self.few:
-            what = f"{self.disturbed:,} {of_all}, nearly all: times are of quiet samples"
-        else:
-            what = f"{self.left_out:,} {of_all} or slowed and left out"
+        count = self.disturbed if self.few else self.left_out
+        what = f"{count:,} of {plural(self.total, 'run')} {agree(count, 'was', 'were')} disturbed"
+        what += (
+            ", nearly all: times are of quiet samples" if self.few else " or slowed and left out"
+        )
         if self.others is None:
             return f"busy machine: {what}"
         return f"busy machine: other programs used {self.others:.0%} of the processors; {what}"

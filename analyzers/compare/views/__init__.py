@@ -44,6 +44,7 @@ from tracer.analyzers.views.page import (
 )
 from tracer.analyzers.views.report import Content, Pairs, RunContent, drawings, texts
 from tracer.analyzers.views.text import count, micros, percent, plural, si, times
+from tracer.analyzers.views.text import count, percent, si, time_number, times
 from tracer.analyzers.views.trace import lines, run_content
 from tracer.analyzers.views.trace.headline import Section
 from tracer.analyzers.views.trace.run_tables import tables
@@ -198,8 +199,8 @@ def _totals_table(result: Comparison) -> Table:
     columns = (
         name_column("", "letter", 0),
         name_column("side", "side", 1),
-        number_column("time µs", "time_us", micros, 2),
-        number_column("std err", "error_us", micros, 8),
+        number_column("time µs", "time_us", time_number, 2, ("time_us", "error_us")),
+        number_column("std err", "error_us", time_number, 8, ("time_us", "error_us")),
         Column("÷ A", "ratio", ratio(), 3),
         Column(INTERVAL, "ratio_low", interval("ratio_low", "ratio_high", times), 4),
         number_column("speed", "speed", times, 9),

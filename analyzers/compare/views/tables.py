@@ -23,8 +23,18 @@ from tracer.analyzers.views.page import (
     number_column,
     signed_percent,
 )
-from tracer.analyzers.views.text import cosine, digits, micros, percent, plural, score, si, times
-from tracer.text import brief, printable
+from tracer.analyzers.views.text import (
+    cosine,
+    digits,
+    duration,
+    percent,
+    plural,
+    score,
+    si,
+    time_number,
+    times,
+)
+from tracer.text import agree, brief, printable
 
 _NAMES = {
     "layer": (("layer", 0), ("module", 111), ("op", 110)),
@@ -33,6 +43,7 @@ _NAMES = {
 }  # fmt: skip
 """The columns that name the rows, and their ranks, by grouping."""
 
+_CHANGES = ("change_us_b", "change_low_us_b", "change_high_us_b")
 _LISTED = 10
 
 _WORK = (("MACs", "macs"), ("parameters", "params"))
@@ -52,8 +63,10 @@ def layers_table(result: Comparison, rows: pd.DataFrame) -> Table:
         name_column(field.replace("_", " "), field, rank) for field, rank in _NAMES[result.by]
     ]
     ends = [letter(index) for index in range(len(result.sides))]
+    times_us = tuple(f"time_us_{end}" for end in ends)
     columns += [
-        number_column(f"{e.upper()} µs", f"time_us_{e}", micros, 1 + n) for n, e in enumerate(ends)
+        number_column(f"{end.upper()} µs", field, time_number, rank, times_us)
+        for rank, (end, field) in enumerate(zip(ends, times_us, strict=True), 1)
     ]
     for position, end in enumerate(ends[1:]):
         header = f"{end.upper()} ÷ A"
@@ -61,9 +74,9 @@ def layers_table(result: Comparison, rows: pd.DataFrame) -> Table:
     if len(ends) == 2:
         bounds = interval("ratio_low_b", "ratio_high_b", times)
         columns.append(Column(INTERVAL, "ratio_low_b", bounds, 103))
-        columns.append(number_column("Δ µs", "change_us_b", signed, 112))
+        columns.append(number_column("Δ µs", "change_us_b", signed, 112, _CHANGES))
         bounds = interval("change_low_us_b", "change_high_us_b", signed)
-        columns.append(Column("Δ interval", "change_low_us_b", bounds, 113))
+        columns.append(Column("Δ interval", "change_low_us_b", bounds, 113, times=_CHANGES))
     for position, (what, field) in enumerate(_WORK):
         first, *others = (rows[f"{field}_{end}"].fillna(0) for end in ends)
         are_equal = all(first.eq(other).all() for other in others)
@@ -85,7 +98,8 @@ def _layer_lines(result: Comparison, rows: pd.DataFrame) -> Iterator[str]:
         tested = int(rows[f"p_{end}"].notna().sum())
         significant = int(rows[f"significant_{end}"].sum())
         yield (
-            f"{end.upper()}: {significant} of {plural(tested, 'row')} differ significantly from A "
+            f"{end.upper()}: {significant} of {plural(tested, 'row')} "
+            f"{agree(significant, 'differs', 'differ')} significantly from A "
             f"({MARK}; Holm, {LEVEL:.0%} over all rows)"
         )
     labels = [side.label for side in result.sides]
@@ -129,7 +143,7 @@ def _sum_text(each: LayerSum) -> str:
 
 def _row_text(row: Mapping[Any, Any], by: str, ends: Sequence[str]) -> str:
     times_us = [row[f"time_us_{end}"] for end in ends]
-    times_text = ", ".join(f"{micros(time)} µs" for time in times_us if not math.isnan(time))
+    times_text = ", ".join(duration(time) for time in times_us if not math.isnan(time))
     text = printable(row[by])
     if by == "layer" and row["op"] != row["layer"]:
         text += f" ({printable(row['op'])})"
@@ -169,8 +183,8 @@ def interval(low: str, high: str, shown: Callable[[float], str]) -> Callable[[Ro
 
 
 def signed(value: float) -> str:
-    """Returns µs with their sign: `+0.20`."""
-    return f"{'-' if value < 0 else '+'}{micros(abs(value))}"
+    """Returns a time with its sign: `+0.20`."""
+    return f"{'-' if value < 0 else '+'}{time_number(abs(value))}"
 
 
 def subgraph_tables(result: Comparison) -> Iterator[Table]:
@@ -185,11 +199,11 @@ def subgraph_tables(result: Comparison) -> Iterator[Table]:
             kernels = side.nodes["kernels"].iloc[timed[index]].tolist()
             if len(kernels) != 1 or kernels[0] not in compiled:
                 continue
-            time = micros(float(side.time_us[timed[index][0]]))
+            time = duration(float(side.time_us[timed[index][0]]))
             what = f"{printable(str(kernels[0]))}, a compiled subgraph of {letter(index).upper()}"
             for other, rows in enumerate(timed):
                 if other != index and len(rows) > 1:
-                    title = f"Rows of {letter(other).upper()} in place of {what} ({time} µs)"
+                    title = f"Rows of {letter(other).upper()} in place of {what} ({time})"
                     yield _rows_table(title, result.sides[other], letter(other).upper(), rows)
 
 
@@ -201,7 +215,7 @@ def _rows_table(title: str, side: Side, name: str, rows: list[int]) -> Table:
     columns = (
         name_column("node", "node", 0),
         name_column("op", "op_type", 2),
-        number_column(f"{name} µs", "time_us", micros, 1),
+        number_column(f"{name} µs", "time_us", time_number, 1, ("time_us",)),
         number_column("share", "share", percent, 3),
     )
     ordered = table.sort_values("time_us", ascending=False, kind="stable").reset_index(drop=True)

@@ -16,7 +16,7 @@ from tracer.analyzers.options import SAMPLE, ViewOptions, refuse_depth, sort_col
 from tracer.analyzers.placement import Placement, has_providers, placements, unplaced
 from tracer.analyzers.table import own_rows
 from tracer.analyzers.timing import coverage, empty, wall
-from tracer.analyzers.views.text import full, micros, percent, plural, quantity, si
+from tracer.analyzers.views.text import duration, full, percent, plural, quantity, si
 from tracer.analyzers.views.trace.overflow import worst_first
 from tracer.records.columns import BY_NAME
 from tracer.records.environment import Peaks, queues, short_name
@@ -218,36 +218,36 @@ def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
     """
     measured, runs = wall(run), len(run.wall_us)
     if run.is_emulated:  # the time of an emulation says nothing about the hardware that it emulates
-        return (f"emulated in {micros(measured['mean'])} µs per run",)
+        return (f"emulated in {duration(measured['mean'])} per run",)
     raw, corrected = (float(nodes[name].sum()) for name in ("time_us_raw", "time_us"))
-    median, p95 = micros(measured["p50"]), micros(measured["p95"])
+    median, p95 = duration(measured["p50"]), duration(measured["p95"])
     spread = f"median {median}, p95 {p95}; " if runs > 1 else ""
-    overhead = f" ({micros(raw)} µs with profiler overhead)" if abs(raw - corrected) > _SAME else ""
+    overhead = f" ({duration(raw)} with profiler overhead)" if abs(raw - corrected) > _SAME else ""
     kind = "unprofiled run" if run.has_undisturbed else "profiled run"
     busy = run.counted.sentence()
     lines = [
         *([busy] if busy else []),
-        f"wall  {micros(measured['mean'])} µs per run ({spread}{plural(runs, kind)})",
-        f"nodes {micros(corrected)} µs, {coverage(run, nodes):.0%} of wall{overhead}",
+        f"wall  {duration(measured['mean'])} per run ({spread}{plural(runs, kind)})",
+        f"nodes {duration(corrected)}, {coverage(run, nodes):.0%} of wall{overhead}",
     ]
     backward = backward_share(nodes)
     if backward is not None:
-        back = f"backward {micros(backward * corrected)} µs, {percent(backward)} of the nodes"
+        back = f"backward {duration(backward * corrected)}, {percent(backward)} of the nodes"
         lines.append(f"{back}, {percent(backward * coverage(run, nodes))} of wall")
     alone, returning = empty(run), run.returning_us
     rest = measured["mean"] - corrected
     if returning >= _NOTABLE * measured["mean"]:
-        lines.append(f"return {micros(returning)} µs, in which outputs are handed to the caller")
+        lines.append(f"return {duration(returning)}, in which outputs are handed to the caller")
         rest -= returning
     if alone is not None:
-        lines.append(f"rest  {micros(rest)} µs (a run without nodes takes {micros(alone)} µs)")
+        lines.append(f"rest  {duration(rest)} (a run without nodes takes {duration(alone)})")
     return tuple(lines)
 
 
 def other_columns(trace: Trace, section: Section) -> tuple[str, ...]:
     """The wall time of each other executor whose times a merged trace has in the same rows."""
     return tuple(
-        f"also  {run.executor} {micros(wall(run)['mean'])} µs per run "
+        f"also  {run.executor} {duration(wall(run)['mean'])} per run "
         f"({plural(len(run.wall_us), 'run')}), in columns marked @{run.executor}"
         for run in joined_runs(trace)
         if run.batch == section.batch and not run.is_emulated
@@ -344,7 +344,7 @@ def _provider(placed: Placement, total: float) -> str:
     where = " on the host" if queues(placed.provider) else ""
     line = f"{short_name(placed.provider)}: {percent(placed.time_us / total)} of the time{where}, "
     if placed.device_us is not None:
-        line = f"{line}{micros(placed.device_us)} µs on the device, "
+        line = f"{line}{duration(placed.device_us)} on the device, "
     return f"{line}{what}"
 
 

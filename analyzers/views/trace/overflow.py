@@ -26,11 +26,13 @@ def _float_words(floats: pd.DataFrame) -> tuple[str, ...]:
     kinds = floats["accumulator"].unique()
     kind = str(kinds[0]) if len(kinds) == 1 else "their float accumulators"
     if not over:
-        first = f"nothing overflows {kind}: {plural(len(floats), 'node')}, {outputs:,} outputs"
+        first = (
+            f"nothing overflows {kind}: {plural(len(floats), 'node')}, {plural(outputs, 'output')}"
+        )
     else:
         first = (
             f"{nodes:,} of {plural(len(floats), 'node')} {_verb(nodes)} {kind}, in {over:,} of "
-            f"{outputs:,} outputs ({percent(over / outputs)})"
+            f"{plural(outputs, 'output')} ({percent(over / outputs)})"
         )
     share, error = floats["swamped_share"], floats["rel_error_p99"]
     lost, errors = "no sum loses a term", "no sum has an error that is known"
@@ -111,12 +113,14 @@ def _integer_words(narrow: pd.DataFrame, covered: Coverage) -> tuple[str, str]:
     widths = narrow["bits"].dropna().unique()  # a damaged trace may lack them
     at = f"at {widths[0]} bits" if len(widths) == 1 else "at their widths"
     outputs, over, transient, persistent = (int(narrow[name].sum()) for name in _COUNTS)
-    overflows = f"nothing overflows {at}: {plural(len(narrow), 'node')}, {outputs:,} outputs"
+    overflows = (
+        f"nothing overflows {at}: {plural(len(narrow), 'node')}, {plural(outputs, 'output')}"
+    )
     if over:
         nodes = int((narrow["overflow_outputs"] > 0).sum())
         overflows = (
             f"{nodes:,} of {plural(len(narrow), 'node')} {_verb(nodes)} "
-            f"{at}, in {over:,} of {outputs:,} outputs ({percent(over / (outputs or 1))}): "
+            f"{at}, in {over:,} of {plural(outputs, 'output')} ({percent(over / (outputs or 1))}): "
             f"{transient:,} transient, {persistent:,} persistent"
         )
     observed, guaranteed = narrow["bits_observed"], narrow["bits_guaranteed"]
@@ -174,14 +178,14 @@ def sums_totals(nodes: pd.DataFrame, full_numbers: bool = False) -> tuple[str, .
         terms = int(floats["terms"].sum())
         swamped = float((floats["swamped_share"] * floats["terms"].astype("float64")).sum())
         share = f", {percent(swamped / terms)} of them swamped" if terms else ""
-        counts = f"{int(floats['outputs'].sum()):,} outputs, {si(terms)} terms{share}"
+        counts = f"{plural(int(floats['outputs'].sum()), 'output')}, {si(terms)} terms{share}"
         floating = (f"{plural(len(floats), 'node')} with float accumulators: {counts}",)
     if narrow.empty and floating:
         return floating
-    parts = [f"{int(narrow['outputs'].sum()):,} outputs"]
+    parts = [plural(int(narrow["outputs"].sum()), "output")]
     if len(narrow) and narrow["saturation_events"].notna().all():
-        parts.append(f"{int(narrow['saturation_events'].sum()):,} saturation events")
-        parts.append(f"{int(narrow['outputs_changed'].sum()):,} outputs changed")
+        parts.append(plural(int(narrow["saturation_events"].sum()), "saturation event"))
+        parts.append(f"{plural(int(narrow['outputs_changed'].sum()), 'output')} changed")
         largest = float(narrow["max_abs_error"].max())
         parts.append(f"largest error {full(largest) if full_numbers else number(largest)}")
     integers = f"{plural(len(narrow), 'node')} with narrow accumulators: {', '.join(parts)}"

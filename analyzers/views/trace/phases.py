@@ -15,7 +15,17 @@ from tracer.analyzers.generation import Fit, Speed
 from tracer.analyzers.options import NAMES, SAMPLE, ViewOptions
 from tracer.analyzers.timing import wall, wall_interval
 from tracer.analyzers.views.page import Table, name_column, number_column
-from tracer.analyzers.views.text import FORMATS, FULL_FORMATS, full, micros, plural, quantity, si
+from tracer.analyzers.views.text import (
+    FORMATS,
+    FULL_FORMATS,
+    duration,
+    full,
+    micros,
+    plural,
+    quantity,
+    si,
+    time_number,
+)
 from tracer.analyzers.views.trace.headline import Section, displayed, execution, folded, sections
 from tracer.inputs.request import DECODE
 from tracer.records.columns import Format
@@ -53,15 +63,17 @@ def tables(trace: Trace, known: Generation, options: ViewOptions) -> Iterator[Ta
         columns = [name_column(options.by, name, 0)]
         if name != "op_type":
             columns.append(name_column("op", "op_type", 3))
+        times = tuple(f"time_us {label}" for label in labels)
         for field, header, form, rank in _SHOWN:
             for number, label in enumerate(labels):
                 at = rank + _FURTHER * max(number - 1, 0)
                 column = f"{label} {header}", f"{field} {label}"
-                columns.append(
-                    name_column(*column, at)
-                    if form == "name"
-                    else number_column(*column, formats[form], at)
-                )
+                if form == "name":
+                    columns.append(name_column(*column, at))
+                elif form == "micros":
+                    columns.append(number_column(*column, time_number, at, times))
+                else:
+                    columns.append(number_column(*column, formats[form], at))
         first, parts = some[0], [trace.model.name]
         if first.batch is not None:
             parts.append(f"batch {first.batch:,}")
@@ -197,14 +209,14 @@ def _head(some: Sequence[Section], known: Generation, labels: Sequence[str]) -> 
             first, last = known.prefill, known.prefill + known.decode - 1
             yield (
                 f"decode of {plural(known.decode, 'token')}: {_per_second(steps)}, "
-                f"{micros(steps.us / known.decode)} µs a step, past {first:,} to {last:,}"
+                f"{duration(steps.us / known.decode)} a step, past {first:,} to {last:,}"
             )
     for section, label in zip(some, labels, strict=True):
         if section.run is not None:
             low, high = wall_interval(section.run)
             tokens = plural(1 if section.phase == DECODE else known.prefill, "token")
             yield (
-                f"{label}: {micros(wall(section.run)['mean'])} µs ± {micros((high - low) / 2)} a "
+                f"{label}: {duration(wall(section.run)['mean'])} ± {duration((high - low) / 2)} a "
                 f"run of {tokens} with {section.past:,} in the cache"
             )
     cache, batch = known.cache, some[0].batch or 1
@@ -217,7 +229,7 @@ def _head(some: Sequence[Section], known: Generation, labels: Sequence[str]) -> 
     of_all = quantity(cache.nbytes(batch, total), "B", full)
     entries = f" of a batch of {batch:,}" if batch > 1 else ""
     got = f", {quantity(generated.allocated_bytes, 'B', full)} allocated" if generated else ""
-    yield f"KV cache of {total:,} tokens{entries}: {of_all} by formula{got}"
+    yield f"KV cache of {plural(total, 'token')}{entries}: {of_all} by formula{got}"
 
 
 def _per_second(speed: Speed) -> str:
@@ -280,7 +292,9 @@ def _growth(fits: Sequence[Fit]) -> Table:
     rows = pd.DataFrame([asdict(fit) for fit in fits]).assign(name=names)
     first, text = fits[0], "no growth beyond its uncertainty"
     if first.grows:
-        text = f"{micros(first.constant_us)} µs + {first.slope_us:.3g} µs per token in the cache"
+        text = f"{duration(first.constant_us)} + {first.slope_us:.3g} µs per token in the cache"
+
+    constants = ("constant_us", "constant_plus_minus")
 
     def slope(value: float) -> str:
         """Writes µs per 1000 tokens; times of less than 0 have a sign."""
@@ -290,8 +304,8 @@ def _growth(fits: Sequence[Fit]) -> Table:
         "time of a decode step by the tokens in the cache",
         (
             name_column("node", "name", 0),
-            number_column("constant µs", "constant_us", micros, 1),
-            number_column("±", "constant_plus_minus", micros, 3),
+            number_column("constant µs", "constant_us", time_number, 1, constants),
+            number_column("±", "constant_plus_minus", time_number, 3, constants),
             number_column("µs/1000 tokens", "slope_us", slope, 2),
             number_column("± /1000", "slope_plus_minus", lambda v: micros(v * 1000), 4),
         ),

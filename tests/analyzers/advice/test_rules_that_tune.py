@@ -49,7 +49,7 @@ def on(trace, **machine):
 def test_long_products_on_few_threads_leave_cores_idle():
     trace = on(profiled(product()), cpu_count=4)
     found = told(trace, 100)["few_threads"]
-    assert "take 50% of the time in calls of 50 µs or more, on 1 of 4 processors" in found.text
+    assert "takes 50% of the time in calls of 50 µs or more, on 1 of 4 processors" in found.text
     assert found.at_most == 4  # shorter products share threads as well
     assert "few_threads" not in told(trace, 5)
     assert "few_threads" not in told(on(trace, cpu_count=1), 100)

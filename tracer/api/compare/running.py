@@ -183,7 +183,7 @@ def whole_runs(
     if len(made) < 2:
         return blocks, ()
     reached, turns = _half_width(blocks), sum(map(len, blocks[0]))
-    count = f"{len(made)} sessions of each side, {turns:,} turns"
+    count = f"{len(made)} sessions of each side, {plural(turns, 'turn')}"
     if reached <= settings.precision:
         return blocks, (f"whole runs took turns in {count}",)
     advice = "--max-seconds allows more time, --precision less"
@@ -220,5 +220,6 @@ def layer_turns(
     turns = by_side(complete, len(runners))
     if len(complete) >= settings.sessions or signals.ending():
         return turns, ()
-    note = f"layers are compared in {len(complete)} sessions of each side, not {settings.sessions}"
+    note = f"layers are compared in {plural(len(complete), 'session')} of each side, not "
+    note += f"{settings.sessions}"
     return turns, (f"{note}: --max-seconds allows more time",)

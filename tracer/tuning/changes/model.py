@@ -15,6 +15,7 @@ from tracer.inputs.sizes import batch_of
 from tracer.quantization.quantizer import without_logs
 from tracer.shapes.inference import inferred
 from tracer.support.types import Array
+from tracer.text import agree, plural
 from tracer.tuning.changes import change, one_form
 from tracer.tuning.findings import THROUGHPUT, Findings
 from tracer.tuning.setup import Setup
@@ -175,7 +176,8 @@ def _why_folding(findings: Findings) -> str | None:
     rows = findings.evidence.rows
     share = findings.share_of(rows[rows["node"].isin(running)])
     return (
-        f"{len(running)} kernels compute shapes that follow from those of the inputs, in "
+        f"{plural(len(running), 'kernel')} {agree(len(running), 'computes', 'compute')} shapes "
+        "that follow from those of the inputs, in "
         f"{share:.0%} of the time"
     )
 

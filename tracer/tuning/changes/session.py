@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from tracer.executors.onnxruntime import feeding
 from tracer.executors.settings import OPTIMIZATIONS
 from tracer.records.trace import Kernel
+from tracer.text import plural
 from tracer.tuning.changes import change, one_form
 from tracer.tuning.findings import PRODUCTS, Findings
 from tracer.tuning.setup import SPINNING
@@ -56,7 +57,9 @@ def _why_binding(findings: Findings) -> str | None:
     count = len(names) + len(findings.model.inputs)
     if nbytes < _COPIED and count < _NAMES:
         return None
-    return f"{nbytes:,} bytes of outputs are copied in each run, and {count} names checked"
+    return (
+        f"{nbytes:,} bytes of outputs are copied in each run, and {plural(count, 'name')} checked"
+    )
 
 
 @change(
