@@ -35,7 +35,7 @@ def next_of(capfd, *args):
     assert tracer.cli.main([str(arg) for arg in args]) == 0
     out = capfd.readouterr().out
     (box,) = re.findall(r"Next:\s(.*?)\n[╰─]─", out, re.DOTALL)
-    command = re.split(r"   |\n", box.replace("\\\n", ""))[0]
+    command = re.split(r"   |\n| *│", box.replace("\\\n  ", ""))[0]
     words = shlex.split(command)
     check(words)
     return words
