@@ -43,8 +43,7 @@ from tracer.analyzers.views.page import (
     signed_percent,
 )
 from tracer.analyzers.views.report import Content, Pairs, RunContent, drawings, texts
-from tracer.analyzers.views.text import count, micros, percent, plural, si, times
-from tracer.analyzers.views.text import count, percent, si, time_number, times
+from tracer.analyzers.views.text import count, percent, plural, si, time_number, times
 from tracer.analyzers.views.trace import lines, run_content
 from tracer.analyzers.views.trace.headline import Section
 from tracer.analyzers.views.trace.run_tables import tables
