@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 
 from tracer.analyzers.timing import wall, wall_interval
-from tracer.records.trace import Generated, Generation, Run, outliers
+from tracer.records.counted_runs import outliers
+from tracer.records.trace import Generated, Generation, Run
 from tracer.support.statistics import t_quantile
 from tracer.support.types import FloatArray
 
@@ -128,7 +129,7 @@ def decode(generation: Generation, generated: Generated) -> Speed | None:
 def settled_means(times: Sequence[Sequence[float]]) -> tuple[FloatArray, FloatArray]:
     """Returns the mean of each column of `times` (generations × steps), and its standard error.
 
-    Times that something disturbed are left out (see `trace.outliers`). The error of a single
+    Times that something disturbed are left out (see `counted_runs.outliers`). The error of a single
     time is NaN.
     """
     columns = np.array(times, np.float64).reshape(len(times), -1).T

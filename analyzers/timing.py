@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracer.analyzers.correction import Correction, Sum, correct, tick_error
-from tracer.records.trace import Run, outliers
+from tracer.records.counted_runs import outliers
+from tracer.records.trace import Run
 from tracer.support.statistics import Summary, in_batches, summarize
 from tracer.support.types import FloatArray
 from tracer.text import agree, plural

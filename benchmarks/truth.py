@@ -35,7 +35,8 @@ from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
 from tracer.graph.loading import open_model
 from tracer.inputs.request import make_feeds
-from tracer.records.trace import Run, Trace, Usage
+from tracer.records.counted_runs import Usage
+from tracer.records.trace import Run, Trace
 from tracer.support.timing import elapsed_us
 from tracer.support.types import FloatArray
 

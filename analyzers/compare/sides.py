@@ -24,7 +24,8 @@ from tracer.analyzers.correction import tick_error
 from tracer.analyzers.table import own_rows, rows_of
 from tracer.analyzers.timing import timing
 from tracer.errors import InputError
-from tracer.records.trace import INCOMPLETE, Kernel, Run, Trace, Turns, distinctions, outliers
+from tracer.records.counted_runs import outliers
+from tracer.records.trace import INCOMPLETE, Kernel, Run, Trace, Turns, distinctions
 from tracer.support.statistics import BATCHES, middle_mean, t_quantile
 from tracer.support.types import FloatArray, IntArray
 

@@ -22,9 +22,9 @@ import tracer
 from tracer.analyzers import views
 from tracer.api._assembly import analyze, assembled
 from tracer.graph.loading import open_model
+from tracer.records.counted_runs import MachineUse, Usage
 from tracer.records.environment import Peak, Peaks
 from tracer.records.result import ViewOptions
-from tracer.records.trace import MachineUse, Usage
 from tracer.shapes import infer
 
 MODEL = "models/lenet/lenet.onnx"

@@ -14,7 +14,7 @@ import tracer.cli
 from tests.graphs import BRANCHES, parse
 from tracer.api.results import is_profile, load_result
 from tracer.errors import InputError, UsageError
-from tracer.records.trace import outliers
+from tracer.records.counted_runs import outliers
 from tracer.support.statistics import bulk
 
 LENET = "models/lenet/lenet.onnx"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracer.records.trace import MachineUse, Usage, counted_runs, outliers
+from tracer.records.counted_runs import MachineUse, Usage, counted_runs, outliers
 from tracer.support.statistics import summarize
 from tracer.support.timing import HAS_USAGE, RunTimer, usage
 

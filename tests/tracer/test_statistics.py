@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tracer.records import trace
+from tracer.records import counted_runs
 from tracer.support import statistics
 
 samples_of_runs = hnp.arrays(
@@ -74,13 +74,13 @@ def test_outliers_are_runs_far_above_the_rest_and_never_below():
     values = np.random.default_rng(0).normal(100, 1, 500)
     values[[3, 77]] = [400, 1000]
     values[5] = 1
-    assert np.flatnonzero(trace.outliers(values)).tolist() == [3, 77]
-    assert not trace.outliers(np.full(10, 7.0)).any()
+    assert np.flatnonzero(counted_runs.outliers(values)).tolist() == [3, 77]
+    assert not counted_runs.outliers(np.full(10, 7.0)).any()
 
 
 def test_a_second_speed_of_the_machine_is_no_outlier():
     values = np.random.default_rng(0).normal(100, 1, 100)
     values[:45] += 100
-    assert not trace.outliers(values).any()
+    assert not counted_runs.outliers(values).any()
     values[5:45] -= 100
-    assert np.flatnonzero(trace.outliers(values)).tolist() == [0, 1, 2, 3, 4]
+    assert np.flatnonzero(counted_runs.outliers(values)).tolist() == [0, 1, 2, 3, 4]

@@ -246,30 +246,29 @@ def progress_bar(progress: Progress | bool | None) -> Iterator[Progress | bool]:
     if _page is not None or not (_is_watched() if progress is None else progress):
         yield False
         return
-    bars: dict[str, Any] = {}
     due = time.monotonic() + _DELAY_S
+    bar: Any = None
+    shown: tuple[str, int] | None = None
 
     def update(done: int, total: int, task: str) -> None:
-        if task not in bars and total and (time.monotonic() < due or done >= total):
-            return  # work without steps reports nothing later
-        if task not in bars:
+        nonlocal bar, shown
+        if bar is None:
+            if total and (time.monotonic() < due or done >= total):
+                return  # work without steps reports nothing later
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # in a notebook without widgets, text is a bar too
                 from tqdm.auto import tqdm
-            bars[task] = tqdm(
-                desc=printable(task), total=total or None, leave=False, miniters=1,
-                mininterval=_REDRAW_S,
-            )  # fmt: skip
-        bar = bars[task]
-        bar.total = total or None
+            bar = tqdm(total=total, leave=False, miniters=1, mininterval=_REDRAW_S)
+        if (task, total) != shown:
+            bar.set_description(printable(task), refresh=False)
+            bar.reset(total)
+            shown = task, total
         bar.update(done - bar.n)
-        if total and done >= total:
-            bars.pop(task).close()
 
     try:
         yield update
     finally:
-        for bar in bars.values():
+        if bar is not None:
             bar.close()
 
 

@@ -17,7 +17,8 @@ from tracer.executors.calls import Calls, described
 from tracer.executors.measuring import Recorder, RunTimes, spread, use_of, warm_up
 from tracer.executors.protocol import Profiled
 from tracer.executors.settings import EagerSettings, MeasuringSettings
-from tracer.records.trace import Kernel, MachineUse, Run
+from tracer.records.counted_runs import MachineUse
+from tracer.records.trace import Kernel, Run
 from tracer.support.timing import Moment, RunTimer
 
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory")

@@ -23,7 +23,8 @@ import numpy as np
 from tracer.containment import activity, memory, signals
 from tracer.containment.activity import Progress, silent
 from tracer.executors.settings import PRECISION, MeasuringSettings
-from tracer.records.trace import MachineUse, Turns, Usage
+from tracer.records.counted_runs import MachineUse, Usage
+from tracer.records.trace import Turns
 from tracer.support.statistics import summarize
 from tracer.support.timing import HAS_USAGE, SPINNING_S, Moment, RunTimer
 from tracer.support.types import FloatArray

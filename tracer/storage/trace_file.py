@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 
 from tracer.records.columns import ColumnSpec, stored_spec
+from tracer.records.counted_runs import MachineUse, Usage
 from tracer.records.environment import Environment
 from tracer.records.model_info import ModelInfo
-from tracer.records.trace import Generation, Kernel, MachineUse, Run, Trace, Usage, typed_table
+from tracer.records.trace import Generation, Kernel, Run, Trace, typed_table
 from tracer.storage import stored_sums, trace_database
 from tracer.storage.trace_database import LONGEST_US, TRACE, StoredFile, as_text, decoded, typed_row
 from tracer.support.types import FloatArray

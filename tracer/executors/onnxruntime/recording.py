@@ -33,7 +33,8 @@ from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records import environment
-from tracer.records.trace import Kernel, MachineUse, Run, counted_runs
+from tracer.records.counted_runs import MachineUse, counted_runs
+from tracer.records.trace import Kernel, Run
 from tracer.support.timing import SPINNING_S, Moment, RunTimer, elapsed_us
 from tracer.support.types import FloatArray, type_text
 
