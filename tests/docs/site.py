@@ -73,7 +73,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         target = _resolved(folder, link[2])
         if not target.exists() or not target.is_relative_to(ROOT):
             return link[0]
-        return link[1] + posixpath.relpath(_uri(target), posixpath.dirname(uri))
+        is_html = link[1].endswith('"')  # which nobody adapts to where the page is shown
+        start = page.url if is_html else posixpath.dirname(uri)
+        return link[1] + posixpath.relpath(_uri(target), start or ".")
 
     if uri == GALLERY:
         markdown = _REPORT.sub(r"\g<0>\n[Open this report](gallery/\1.html)\n", markdown)
@@ -91,7 +93,7 @@ def _notebook_page() -> str:
             if picture := output["data"].get("image/png"):
                 shown = f'<img alt="the chart" src="data:image/png;base64,{picture.strip()}">'
             text = "".join(output["data"]["text/plain"])
-            parts.append(f'<div markdown="0">\n{"".join(shown)}\n</div>' if shown
+            parts.append(f'<div class="output" markdown="0">\n{"".join(shown)}\n</div>' if shown
                          else f"```text\n{text}\n```")  # fmt: skip
     return "\n\n".join([parts[1], parts[0], *parts[2:]])
 

@@ -24,6 +24,9 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert 'href="start/"' in home  # README.md, whose links begin with docs/
     assert (tmp_path / "repo" / "benchmarks" / "index.html").exists()
     assert (tmp_path / "search" / "search_index.json").stat().st_size > 100_000
+    for page in tmp_path.rglob("index.html"):  # mkdocs looks at pictures in Markdown alone
+        for picture in re.findall(r'<img [^>]*src="([^":]+)"', page.read_text(encoding="utf-8")):
+            assert (page.parent / picture).exists(), f"{page}: {picture}"
 
 
 def test_the_page_of_commands_has_the_options_of_today():
