@@ -34,6 +34,8 @@ MOST = 5
 _MOST_TOLD = 10
 """A greater speed-up is no estimate that a sentence should make."""
 _RUNTIME = "onnxruntime"
+_QUANTISING = frozenset(("static_int8", "weights_4bit"))
+"""Changes that `tracer tune` tries only where it may change results."""
 
 Figures = Mapping[str, float | str | None]
 
@@ -191,7 +193,8 @@ def advise(
     for advice in _by_weight(trace, run, nodes)[:most]:
         text, changes = advice.text, ",".join(advice.tune)
         if changes:
-            text += f". tracer tune {brief(trace.model.name)} --try {changes} measures it"
+            allowed = "" if _QUANTISING.isdisjoint(advice.tune) else " --allow quantize"
+            text += f". tracer tune {brief(trace.model.name)} --try {changes}{allowed} measures it"
         if changes and advice.at_most is not None and advice.at_most <= _MOST_TOLD:
             text += f"; the roofline leaves room for {advice.at_most:.2g}x at most"
         told.append(replace(advice, text=text))

@@ -17,8 +17,9 @@ from tracer.analyzers.views.text import plural, short_names, without_prefix
 from tracer.text import line as safe_line
 from tracer.text import printable
 
-_NAME_LEAST, _NAME_ROOM, _NAME_COMFORT = 6, 20, 40
-"""Cells that a name needs, on narrow and wide terminals, and its cells before optional columns."""
+_NAME_LEAST, _NAME_ROOM, _NAME_PART, _NAME_COMFORT = 6, 20, 16, 40
+"""Cells that a name needs, on narrow and wide terminals; its cells before the name of a row has
+those of comfort, and before optional columns."""
 _TEXT_LEAST = 24
 """Cells of a sentence, which wraps."""
 
@@ -143,7 +144,8 @@ def _widths(
     widths: dict[str, int] = {}
     for column in sorted(columns, key=lambda c: c.rank):
         if column.rank >= _OPTIONAL:
-            room -= _grow(widths, names, full, room, min(width // 2, _NAME_COMFORT))
+            for most in (_NAME_PART, min(width // 2, _NAME_COMFORT)):
+                room -= _grow(widths, names, full, room, most)
         least = full[column.header]
         if column.cut == "text":
             least = min(least, _TEXT_LEAST)
