@@ -83,7 +83,7 @@ def _text(help_text: str) -> Iterator[str]:
 def _words(text: str) -> str:
     """Text without markup, in a table as well; pages that it names are links."""
     text = html.escape(text, quote=False).replace("|", "&#124;").replace("*", "&#42;")
-    return re.sub(r"docs/([\w-]+)\.md", r"[\1](\1.md)", text)
+    return re.sub(r"'tracer docs ([\w-]+)'", r"[\1](\1.md)", text)
 
 
 def main() -> None:
