@@ -71,7 +71,7 @@ def test_what_is_imported_is_declared():
     files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
     names = {name for file in files for name in imported(file)}
     asked = {distribution(brings.get(name, [name])[0]) for name in names}
-    assert len(asked) > 15 and asked <= declared
+    assert len(asked) > 15 and asked - {"pytest"} <= declared  # it loads its plugin itself
 
 
 def test_all_leaves_out_what_does_not_build_everywhere():
