@@ -85,6 +85,22 @@ def test_the_time_of_a_trace_is_the_median_of_its_one_run(trace):
         _ = tracer.count(LENET).wall_us
 
 
+def test_overflow_is_counted_beside_the_times():
+    both = tracer.profile(INT8, runs=5, accumulator=16, seed=1)
+    counted = tracer.interpret(INT8, accumulator=16, seed=1)
+    assert both.nodes["overflow_outputs"].sum() == counted.nodes["overflow_outputs"].sum() > 0
+    assert both.nodes["time_us"].notna().any()
+    with pytest.raises(tracer.UsageError, match="phases are those of an ONNX model, without"):
+        tracer.profile(LENET, accumulator=16, prefill=8)
+
+
+def test_an_argument_that_is_not_there_is_named_with_its_function():
+    with pytest.raises(TypeError, match=r"profile\(\) got an unexpected .*'rums'\. .*'runs'"):
+        tracer.profile(LENET, rums=3)
+    with pytest.raises(TypeError, match=r"settings=tracer\.SideSettings\(precision=…\)"):
+        tracer.compare([LENET, INT8], precision=0.1)
+
+
 def test_traces_in_memory_are_compared_as_their_files_are(trace, tmp_path):
     other = tracer.profile(INT8, batch=2, runs=10, threads=1)
     paths = [each.save(tmp_path / f"{i}.trace") for i, each in enumerate((trace, other))]

@@ -12,7 +12,7 @@ import importlib
 import inspect
 import textwrap
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from tracer.support.arguments import (
     option,
     swept,
 )
+from tracer.support.suggestions import suggest
 from tracer.whatif.options import METRIC
 
 if TYPE_CHECKING:
@@ -120,7 +121,11 @@ def contained(
         @functools.wraps(function)
         def call(*args: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
             words: Any = todays_words(record, named)
-            signature.bind(*args, **words)
+            try:
+                signature.bind(*args, **words)
+            except TypeError as error:
+                hint = _hint(record, words.keys() - signature.parameters.keys())
+                raise TypeError(f"{function.__name__}() {error}. {hint}".rstrip(" .")) from None
             chosen = record(*args, **words)
             is_client = not isinstance(getattr(chosen, "cluster", None), str | None)
             with progress_bar(chosen.progress) as progress:
@@ -143,6 +148,18 @@ def contained(
         return call
 
     return decorate
+
+
+def _hint(record: Any, unknown: Iterable[str]) -> str:
+    """Returns which argument was meant: one of a similar name, or a record with such a field."""
+    for name in sorted(unknown):
+        for each in fields(record):
+            part = each.metadata.get("part")
+            names = () if part is None else (own.name for own in fields(part))
+            if name in names and not part.__name__.startswith("_"):
+                return f"Give {each.name}=tracer.{part.__name__}({name}=…)"
+        return suggest(name, (each.name for each in fields(record)))
+    return ""
 
 
 # Options that several records declare, each where it is called: `group` is its section of the help.

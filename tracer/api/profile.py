@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from tracer.errors import UsageError
 from tracer.support.arguments import RULES, option, part, swept
 
 if TYPE_CHECKING:
+    from tracer.accumulators.spec.accumulator import AnyAccumulator
     from tracer.accumulators.spec.policy import Policy
     from tracer.exporters.subject import ModelSource
     from tracer.inputs.request import InputPaths, Samples
@@ -87,6 +88,7 @@ class ProfileArguments(Contained):
     )
     convention: str = _calls.convention(group=_calls.ONNX)
     energy: str | None = _calls.energy("none", _calls.ONNX)
+    accumulator: int | str | AnyAccumulator | Policy | None = None
     peaks: Callable[[int], Peaks] | None = None
     confirm: bool = True
     executor: str = "onnxruntime"
@@ -120,10 +122,7 @@ def profile_target(
 
     in_framework = runs_in_framework(str(target))
     if (sums is not None or in_framework) and any(options[name] for name in PHASES):
-        raise UsageError(
-            "phases are those of an ONNX model, without narrow accumulators",
-            "Leave out --accumulator, or --prefill, --decode and --past.",
-        )
+        raise _no_phases()
     if in_framework:
         common = {name: options[name] for name in COMMON}
         return profile_framework(str(target), **vars(framework), **common, progress=progress)
@@ -136,6 +135,13 @@ def profile_target(
     )  # fmt: skip
     times = profile(target, **{**options, "energy": None}, progress=progress)
     return merged([Source("times", times), Source("sums", counted)])
+
+
+def _no_phases() -> UsageError:
+    return UsageError(
+        "phases are those of an ONNX model, without narrow accumulators",
+        "Leave out --accumulator, or --prefill, --decode and --past.",
+    )
 
 
 @contained(ProfileArguments)
@@ -165,6 +171,9 @@ def profile(call: ProfileArguments) -> Trace:
     settings replace `threads`, `optimization` and `provider`. Notes tell how this machine and model
     differ from those of the plan.
 
+    With an `accumulator`, as in `interpret`, its overflow is counted as well, over all inputs, and
+    is in the rows of the times.
+
     `keep` is called before every further run, with a trace of the runs so far that is marked
     incomplete: what is left of them if the model crashes the process.
 
@@ -192,4 +201,16 @@ def profile(call: ProfileArguments) -> Trace:
         return profile_framework(call.model, **common, progress=call.progress, in_process=True)
     from tracer.api import _profile
 
-    return _profile.profile(call)
+    if call.accumulator is None:
+        return _profile.profile(call)
+    from tracer.analyzers.merging import Source, merged
+
+    if any(getattr(call, name) for name in PHASES):
+        raise _no_phases()
+    counted = interpret(
+        call.model, dims=call.dims, inputs=call.inputs, seed=call.seed, energy=call.energy,
+        convention=call.convention, accumulator=call.accumulator, progress=call.report,
+        in_process=True,
+    )  # fmt: skip
+    times = _profile.profile(replace(call, accumulator=None, energy=None))
+    return merged([Source("times", times), Source("sums", counted)])
