@@ -154,7 +154,7 @@ def _hint(record: Any, unknown: Iterable[str]) -> str:
     """Returns which argument was meant: one of a similar name, or a record with such a field."""
     for name in sorted(unknown):
         for each in fields(record):
-            part = each.metadata.get("part")
+            part: Any = each.metadata.get("part")
             names = () if part is None else (own.name for own in fields(part))
             if name in names and not part.__name__.startswith("_"):
                 return f"Give {each.name}=tracer.{part.__name__}({name}=…)"

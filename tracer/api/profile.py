@@ -201,9 +201,13 @@ def profile(call: ProfileArguments) -> Trace:
         return profile_framework(call.model, **common, progress=call.progress, in_process=True)
     from tracer.api import _profile
 
-    if call.accumulator is None:
-        return _profile.profile(call)
+    return _profile.profile(call) if call.accumulator is None else _with_sums(call)
+
+
+def _with_sums(call: ProfileArguments) -> Trace:
+    """Profiles the model, and counts the overflow of the accumulator in the rows of the times."""
     from tracer.analyzers.merging import Source, merged
+    from tracer.api import _profile
 
     if any(getattr(call, name) for name in PHASES):
         raise _no_phases()
