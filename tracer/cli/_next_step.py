@@ -7,10 +7,12 @@ the user has just typed is shown. Each is a command that runs as it stands.
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tracer.cli._typed import Typed, new_file
+from tracer.executors.settings import OPTIMIZATIONS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,18 +82,21 @@ def show_box(line: str, why: str, console: Console) -> None:
 
 
 def _continued(line: str, room: int) -> str:
-    """Returns a command line whose words are on lines of at most `room` cells, if they fit."""
-    parts, lines = list[str](), [""]
-    for word in map(shlex.quote, shlex.split(line)):
-        if parts and parts[-1].startswith("-") and not word.startswith("-"):
-            parts[-1] += f" {word}"  # a flag and its value
-        else:
-            parts.append(word)
-    for part in parts:
-        if lines[-1].strip() and len(lines[-1]) + len(part) + len(" \\") > room:
-            lines.append("  ")
-        lines[-1] += f"{part} "
-    return "\\\n".join(lines).rstrip()
+    """Returns a command line on lines of at most `room` cells; a quoted word may be longer."""
+    words = (shlex.quote(word).replace(" ", "\0") for word in shlex.split(line))
+    room -= len(" \\") + 1
+    filled = textwrap.wrap(
+        " ".join(words), room, subsequent_indent="  ", break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    parts = [
+        # a shell joins the parts of a word too, unless it is quoted
+        "\\\n".join(text[at : at + room] for at in range(0, len(text), room))
+        if "'" not in text
+        else text
+        for text in filled
+    ]
+    return " \\\n".join(parts).replace("\0", " ")
 
 
 def _after_trace(trace: Trace, typed: Typed) -> Steps:
@@ -222,11 +227,8 @@ def _after_comparison(result: Comparison, typed: Typed) -> Steps:
     elif runner == "interpreter":
         yield typed.next("interpret", [name]), why
     else:
-        flag = "--optimization" if setting in _LEVELS else "--provider"
+        flag = "--optimization" if setting in OPTIMIZATIONS else "--provider"
         yield typed.next("profile", [name], *((flag, setting) if setting else ())), why
-
-
-_LEVELS = ("none", "basic", "extended", "all")
 
 
 def _after_sweep(result: object, typed: Typed) -> Steps:

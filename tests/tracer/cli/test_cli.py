@@ -54,9 +54,9 @@ def test_profile_prints_a_table_and_writes_every_format(model, capfd, tmp_path):
 def test_report_renders_a_saved_trace_as_the_profile_did(model, capfd, tmp_path):
     trace = tmp_path / "r.trace"
     _, out, _ = run(capfd, "profile", model, *FAST, "-o", trace)
-    page, box = run(capfd, "report", trace)[1].split("╭")
-    assert page == out.split("╭")[0]
-    assert "Next: tracer report" in box
+    page, box = re.split(r"\n[╭─]", run(capfd, "report", trace)[1], maxsplit=1)
+    assert page == re.split(r"\n[╭─]", out)[0]
+    assert "tracer report" in box
     code, table, _ = run(capfd, "report", trace, "--by", "op", "--csv")
     assert code == 0
     assert table.splitlines()[0].startswith("executor,batch,op_type")
@@ -253,7 +253,8 @@ def test_a_pipe_is_as_wide_as_its_content_unless_columns_sets_a_width(model, tmp
     assert proto.graph.node[0].name in whole
     assert proto.graph.node[0].name not in cut
     assert max(map(len, cut.splitlines())) <= 80
-    assert all(header in text for text in (whole, cut) for header in ("MACs", "params"))
+    assert all(header in whole for header in ("MACs", "params"))
+    assert "MACs" in cut
 
 
 def test_a_terminal_keeps_its_own_width(model):

@@ -152,8 +152,19 @@ def test_what_a_tuning_chose_is_kept_then_used(made, proto, params, expected):
 
 
 @pytest.mark.parametrize("width", [40, 80, 100, 160])
-def test_the_box_fits_and_its_command_can_be_pasted(width):
-    command = ["tracer", "compare", "a file.onnx", "b.onnx", "--sessions", "48", "--dim", "past=0"]
+@pytest.mark.parametrize("first", ["net.onnx", "/a/folder" * 9 + "/net.onnx"])
+def test_the_box_fits_and_its_command_can_be_pasted(width, first):
+    command = [
+        "tracer",
+        "compare",
+        first,
+        "a file.onnx",
+        "b.onnx",
+        "--sessions",
+        "48",
+        "--dim",
+        "past=0",
+    ]
     stream = io.StringIO()
     why = "narrows the interval of each layer of the network, and of whole runs"
     show_box(shlex.join(command), why, Console(file=stream, width=width))
