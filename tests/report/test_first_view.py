@@ -80,11 +80,13 @@ def test_a_report_of_overflow_opens_on_the_node_that_overflows_most(browser, tmp
 
 def test_modules_are_in_the_order_of_the_run_and_the_longest_is_brightest(browser, resnet):
     path, trace = resnet
-    browser.open(path, fragment="#view=modules")
+    browser.open(path, fragment="#view=modules", dark=True)
     bars = browser.ask(
         "[...document.querySelectorAll('.icicle .bar')].map((bar) => [bar.ariaLabel, "
         "bar.querySelector('rect').getBBox().x, bar.querySelector('rect').getAttribute('fill')])"
     )
+    ink = "getComputedStyle(document.querySelector('.icicle .bar text')).fill"
+    assert browser.ask(ink) == "rgb(17, 17, 17)"  # on the brightest bar, in dark windows too
     conv = trace.nodes[trace.nodes["op_type"] == "Conv"]
     places = {label.rpartition(": ")[0]: x for label, x, _ in bars}
     shown = [places[name] for name in conv["node"] if name in places]
