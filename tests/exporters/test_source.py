@@ -85,7 +85,11 @@ def test_weights_are_loaded(here):
     [
         ("gone.py:Net", InputError, r"gone\.py: no such file"),
         ("gone.module:Net", InputError, r"there is no module 'gone\.module'"),
-        ("nets.py:Nett", InputError, "nets.py has no 'Nett'. It has Net, small, ready, Family"),
+        (
+            "nets.py:Nett",
+            InputError,
+            "nets.py has no 'Nett'. Did you mean 'Net'. It has Net",
+        ),
         ("nets.py:Family.big", InputError, "'Family' has no 'big'"),
         ("nets.py", UsageError, "names no model. Add its name: nets.py:NAME. It has Net"),
         ("w.safetensors", UsageError, "These are weights: .*--weights w.safetensors"),

@@ -195,3 +195,13 @@ def test_element_types_that_numpy_lacks_can_be_fed(dtype):
     text = f'<ir_version: 10, opset_import: ["": 21]> g ({dtype}[N,3] x) => (float[N,3] y)'
     trace = tracer.profile(onnx.parser.parse_model(text + " { y = Cast <to = 1> (x) }"), runs=2)
     assert trace.nodes["time_us_raw"].notna().all()
+
+
+def test_a_profile_with_an_accumulator_has_times_and_overflow(tmp_path):
+    onnx.save(residual(), tmp_path / "m.onnx")
+    accumulator = {"accumulator": "fp16"}
+    trace = tracer.profile(tmp_path / "m.onnx", runs=3, threads=1, **accumulator)
+    sums = tracer.interpret(tmp_path / "m.onnx", **accumulator).nodes.set_index("node")
+    rows = trace.nodes.set_index("node")
+    assert (rows["time_us"] > 0).any()
+    assert rows["accumulator"].dropna().to_dict() == sums["accumulator"].dropna().to_dict() != {}

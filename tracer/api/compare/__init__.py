@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,6 +172,7 @@ class CompareArguments(Contained):
         group=_COMPARISON, reads=("percent",), common=True,
     )  # fmt: skip
     threads: Sequence[int] | None = argument(None, rule=maybe(several(RULES["threads"])))
+    precision: float | None = None
 
 
 @contained(CompareArguments)
@@ -181,7 +182,8 @@ def compare(call: CompareArguments) -> Comparison:
     A side is a Trace, or named as on the command line (see `tracer.api.compare.naming`). Models are
     run now, alternating. With a `tolerance` their values are compared as well, on the inputs of the
     first ONNX model. With `threads`, each side
-    is compared at each of these numbers of threads, instead of that of the settings.
+    is compared at each of these numbers of threads, instead of that of the settings. So does
+    `precision` replace that of the settings.
 
     With `test`, the ONNX models are also scored on the first `test_limit` samples of this data set,
     by `metrics` (see `tracer.metrics`) [default: one that fits the labels, and agreement with the
@@ -204,6 +206,8 @@ def compare(call: CompareArguments) -> Comparison:
     """
     from tracer.api.compare import running
 
+    if call.precision is not None:
+        call = replace(call, settings=replace(call.settings, precision=call.precision))
     if call.test is None and (call.test_limit or call.metrics):
         raise UsageError("a limit or a metric without data", "Name a data set: --data text:FILE.")
     if len(call.sides) * max(len(set(call.threads or ())), 1) < 2:
