@@ -14,7 +14,14 @@ from tests.graphs import integers
 from tracer.analyzers.attribution import served
 from tracer.analyzers.grouping import grouped
 from tracer.analyzers.views.report.encoding import _rounded
-from tracer.analyzers.views.text import FORMATS, FULL_FORMATS
+from tracer.analyzers.views.text import (
+    FORMATS,
+    FULL_FORMATS,
+    duration,
+    micros,
+    time_number,
+    time_unit,
+)
 from tracer.records.columns import SPECS
 
 NUMERIC = sorted(set(FORMATS) - {"name", "path", "bar"})
@@ -67,6 +74,21 @@ def test_cells_have_the_texts_of_other_views(browser, narrowed):
         assert shown == expected, name
     expected = [FULL_FORMATS["si"](value) for value in values]
     assert browser.ask(f"{json.dumps(values)}.map(Format.full)") == expected
+
+
+def test_times_have_the_units_of_the_terminal(browser, narrowed):
+    browser.open(narrowed[0])
+    times = [0.0, 0.05, 4.8, 99.999, 217.46, 999.4, 999.6, 1234.0, 28_150.0, 99_960.0, 1.24e6, 5e8]
+    shown = browser.ask(f"{times}.map(Format.duration)")
+    assert shown == [duration(value) for value in times]
+    for largest in (9_999.0, 10_000.0, 2e7):
+        scale, unit = time_unit(largest)
+        script = f"(Format.fitTime({largest}), [Format.time[1], {times}.map(Format.micros)])"
+        assert browser.ask(script) == [unit, [_in_unit(value / scale, scale) for value in times]]
+
+
+def _in_unit(value, scale):
+    return micros(value) if scale == 1 else time_number(value)
 
 
 def test_missing_and_infinite_numbers_are_written_as_elsewhere(browser, narrowed):

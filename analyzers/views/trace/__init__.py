@@ -231,11 +231,11 @@ def report(trace: Trace, options: ViewOptions) -> Content:
         sources=texts(trace.nodes["source"]),
         environment=environment.machine_fields(trace.environment),
         notes=trace.notes,
-        first=_first(trace) if kind == "interpret" else {},
+        first=_first_view(trace) if kind == "interpret" else {},
     )
 
 
-def _first(trace: Trace) -> dict[str, str]:
+def _first_view(trace: Trace) -> dict[str, str]:
     """Returns what a report of narrow accumulators opens on: what overflows, or large errors."""
     if any(run.sums for run in trace.runs):
         over = trace.nodes["overflow_outputs"].gt(0).any()
