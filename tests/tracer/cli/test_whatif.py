@@ -75,6 +75,11 @@ def without_folder(text, folder):
     return " ".join(text.replace(f"{folder}/", "").split())  # a shorter line is cut elsewhere
 
 
+def page_of(text, folder):
+    """What is shown above the next step."""
+    return without_folder(re.split(r"\n[╭─]", text)[0], folder)
+
+
 def test_files_are_rendered_again_from_the_trace(files, capfd, tmp_path):
     pytest.importorskip("matplotlib")
     kinds = ("svg", "csv", "json", "md")
@@ -85,9 +90,8 @@ def test_files_are_rendered_again_from_the_trace(files, capfd, tmp_path):
     assert (code, err.count("wrote")) == (0, 5)
     again = [option for kind in kinds for option in ("-o", tmp_path / f"v.{kind}")]
     code, shown, _ = run(capfd, "report", trace, *again)
-    pages = (re.split(r"\n[╭─]", text)[0] for text in (out, shown))  # without the next step
-    first, second = (without_folder(page, tmp_path) for page in pages)  # a .trace has no paths
-    assert (code, second) == (0, first)
+    out, shown = (page_of(text, tmp_path) for text in (out, shown))  # a .trace has no paths
+    assert (code, shown) == (0, out)
     for kind in kinds[1:]:
         first, second = ((tmp_path / f"{name}.{kind}").read_text() for name in "wv")
         first, second = (text.replace("\\_", "_") for text in (first, second))  # of Markdown
@@ -97,7 +101,7 @@ def test_files_are_rendered_again_from_the_trace(files, capfd, tmp_path):
     assert svg.count("score and energy by width") == 2
     copy = ["report", trace, "-o", tmp_path / "copy.trace", "--csv"]
     assert run(capfd, *copy)[1].encode() == (tmp_path / "w.csv").read_bytes()
-    assert without_folder(run(capfd, "report", tmp_path / "copy.trace")[1], tmp_path) == out
+    assert page_of(run(capfd, "report", tmp_path / "copy.trace")[1], tmp_path) == out
 
 
 def test_c_that_cannot_beat_b_says_why(files, capfd, tmp_path):
