@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from tracer.cli._typed import Typed, new_file
 from tracer.executors.settings import OPTIMIZATIONS
@@ -43,6 +43,11 @@ _MOST_LOST = 1.0
 """Points of accuracy that quantisation may lose before a layer is left out."""
 _BELOW = 4
 """Bits below the fewest that any node needs, from which widths are tried."""
+
+
+_Rule = TypeVar("_Rule", bound="Callable[..., Steps]")
+_RULES: dict[str, Callable[..., Steps]] = {}
+"""What yields the steps, by the name of the result's class: no class is imported for it."""
 
 
 def show_next_step(result: object, console: Console) -> None:
@@ -81,6 +86,16 @@ def show_box(line: str, why: str, console: Console) -> None:
         console.print(Panel.fit(text.append(between + why), border_style="magenta"))
 
 
+def _after(kind: str) -> Callable[[_Rule], _Rule]:
+    """Declares a function that yields the steps after results of a class, by its name."""
+
+    def keep(rule: _Rule) -> _Rule:
+        _RULES[kind] = rule
+        return rule
+
+    return keep
+
+
 def _continued(line: str, room: int) -> str:
     """Returns a command line on lines of at most `room` cells; a quoted word may be longer."""
     words = (shlex.quote(word).replace(" ", "\0") for word in shlex.split(line))
@@ -99,6 +114,7 @@ def _continued(line: str, room: int) -> str:
     return " \\\n".join(parts).replace("\0", " ")
 
 
+@_after("Trace")
 def _after_trace(trace: Trace, typed: Typed) -> Steps:
     model, nodes = typed.subjects, trace.nodes
     if not trace.runs:
@@ -199,6 +215,7 @@ def _after_values(trace: Trace, typed: Typed) -> Steps:
     yield typed.next("profile", model), "times every node in onnxruntime"
 
 
+@_after("Comparison")
 def _after_comparison(result: Comparison, typed: Typed) -> Steps:
     """Yields what explains other values, narrows an interval, or looks into the fastest side."""
     sides, labels = typed.subjects, [side.label for side in result.sides]
@@ -231,11 +248,13 @@ def _after_comparison(result: Comparison, typed: Typed) -> Steps:
         yield typed.next("profile", [name], *((flag, setting) if setting else ())), why
 
 
+@_after("Sweeps")
 def _after_sweep(result: object, typed: Typed) -> Steps:
     why = "finds the settings and the batch size for the most samples per second"
     yield typed.next("tune", typed.subjects[:1], "--goal", "throughput"), why
 
 
+@_after("Fusions")
 def _after_fusions(result: Fusions, typed: Typed) -> Steps:
     model = typed.subjects
     if model[0].endswith(".onnx") and any(len(kernel.nodes) > 1 for kernel in result.kernels):
@@ -245,6 +264,7 @@ def _after_fusions(result: Fusions, typed: Typed) -> Steps:
     yield typed.next("profile", model), "measures the time of each kernel"
 
 
+@_after("WhatIf")
 def _after_whatif(result: WhatIf, typed: Typed) -> Steps:
     variant, model = result.variants[0], typed.subjects
     answer = variant.answer
@@ -258,6 +278,7 @@ def _after_whatif(result: WhatIf, typed: Typed) -> Steps:
     yield typed.next("narrow", model, *words), why
 
 
+@_after("AccumulatorSweep")
 def _after_accumulators(result: AccumulatorSweep, typed: Typed) -> Steps:
     for chosen in (result.cheapest, *result.sufficient[::-1], *result.rows[-1:]):
         if chosen is not None:
@@ -266,6 +287,7 @@ def _after_accumulators(result: AccumulatorSweep, typed: Typed) -> Steps:
             yield typed.next("interpret", typed.subjects, *words), why
 
 
+@_after("Narrowed")
 def _after_narrow(result: Narrowed, typed: Typed) -> Steps:
     model, file, bits = typed.subjects, typed.text("outputs", ".onnx"), result.bits
     if abs(result.score - result.scores.narrowed) > result.judgement.budget:
@@ -278,6 +300,7 @@ def _after_narrow(result: Narrowed, typed: Typed) -> Steps:
     yield typed.next("narrow", model, *words), "keeps the narrowed model in a file"
 
 
+@_after("Quantized")
 def _after_quantize(result: Quantized, typed: Typed) -> Steps:
     accuracy, file, model = result.accuracy, typed.text("outputs", ".onnx"), typed.subjects
     if accuracy is not None and accuracy.unit == "%" and not typed.has("exclude") and result.layers:
@@ -290,6 +313,7 @@ def _after_quantize(result: Quantized, typed: Typed) -> Steps:
     yield typed.next("compare", [*model, file]), "measures whether the quantised model is faster"
 
 
+@_after("Tuned")
 def _after_tune(result: Tuned, typed: Typed) -> Steps:
     steps, model = [f"{change}={value}" for change, value in result.plan.steps], typed.subjects
     file, plan = typed.text("outputs", ".onnx"), typed.text("plan")
@@ -310,21 +334,15 @@ def _after_tune(result: Tuned, typed: Typed) -> Steps:
     yield typed.next("profile", model, *words), "opens the page of a profile in a browser"
 
 
+@_after("Exported")
 def _after_export(result: Exported, typed: Typed) -> Steps:
     if typed.text("to") == "qonnx":
         yield shlex.join(["tracer", "count", str(result.path)]), "counts its work, bits included"
     yield shlex.join(["tracer", "profile", str(result.path)]), "measures where the time goes"
 
 
+@_after("Environment")
 def _after_env(result: Environment, typed: Typed) -> Steps:
     if result.peaks is None:
         yield "tracer env --peaks", "measures the peak rates of this machine (3 s)"
     yield "tracer demo", "profiles a ResNet-20, and writes every kind of result"
-
-
-_RULES: Mapping[str, Callable[[Any, Typed], Steps]] = {
-    "Trace": _after_trace, "Comparison": _after_comparison, "Sweeps": _after_sweep,
-    "Fusions": _after_fusions, "WhatIf": _after_whatif, "AccumulatorSweep": _after_accumulators,
-    "Narrowed": _after_narrow, "Quantized": _after_quantize, "Tuned": _after_tune,
-    "Exported": _after_export, "Environment": _after_env,
-}  # fmt: skip

@@ -1,10 +1,9 @@
 """The dimensions of a model's inputs: what each is called, which is the batch, and their sizes.
 
-An open dimension is called by its symbol, or by its place, `INPUT:AXIS`. What every command runs or
-counts at, where neither the model nor the user has set a size, is chosen here. The rules stand in
-the order of trust: weights and attention demand a size; names, types and the nodes that read the
-input tell what a dimension counts. Of the sizes that are usual for that, the first at which the
-shapes in the model fit together is chosen.
+An open dimension is called by its symbol, or by its place, `INPUT:AXIS`. Sizes that neither the
+model nor the user has set are chosen here. The rules stand in the order of trust: weights and
+attention demand a size; names, types and the nodes that read the input tell what a dimension counts.
+Of the sizes that are usual for that, the first at which the shapes in the model fit is chosen.
 """
 
 from __future__ import annotations
