@@ -2,7 +2,7 @@
 
 An open dimension is called by its symbol, or by its place, `INPUT:AXIS`. Sizes that neither the
 model nor the user has set are chosen here. The rules stand in the order of trust: weights and
-attention demand a size; names, types and the nodes that read the input tell what a dimension counts.
+attention demand a size; names, types and the nodes that read the input tell what a dimension is.
 Of the sizes that are usual for that, the first at which the shapes in the model fit is chosen.
 """
 
