@@ -1,5 +1,6 @@
 """`tracer docs`: read the documentation that is installed with tracer."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -29,7 +30,8 @@ def command(page: str | None) -> None:
     texts = {file.stem: file.read_text("utf-8") for file in sorted(FOLDER.glob("*.md"))}
     pages = {name: text for name, text in texts.items() if _GENERATED not in text}
     if page is None:
-        text = "".join(f"{name:20} {_title(text)}\n" for name, text in pages.items())
+        titles = {name: re.search(r"^# (.*)", each, re.MULTILINE) for name, each in pages.items()}
+        text = "".join(f"{name:20} {title[1] if title else ''}\n" for name, title in titles.items())
     elif page.removesuffix(".md") in pages:
         text = pages[page.removesuffix(".md")]
     else:
@@ -44,7 +46,3 @@ def command(page: str | None) -> None:
     console = Console()
     with console.pager(styles=True):
         console.print(Markdown(text, hyperlinks=False))
-
-
-def _title(text: str) -> str:
-    return next((line[2:] for line in text.splitlines() if line.startswith("# ")), "")
