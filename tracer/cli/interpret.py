@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tracer.graph.model import Model
     from tracer.inputs.feedset import FeedSet
     from tracer.limits import Limits
+    from tracer.records.trace import Trace
     from tracer.support.tolerance import Tolerance
 
 _NPZ = ".npz"
@@ -142,8 +143,11 @@ def command(
     output.emit(trace)
     if witness is not None:
         witness.finish(trace)
-    if not options["against"]:
-        return 0
+    return _verdict(trace, tolerance) if options["against"] else 0
+
+
+def _verdict(trace: Trace, tolerance: Tolerance) -> int:
+    """Tells whether the model agrees with the reference. Returns the exit code."""
     from tracer.analyzers.views.trace.run_tables import verdict
 
     text, agrees = verdict(trace.runs[0], tolerance)
