@@ -97,8 +97,8 @@ def test_overflow_is_counted_beside_the_times():
 def test_an_argument_that_is_not_there_is_named_with_its_function():
     with pytest.raises(TypeError, match=r"profile\(\) got an unexpected .*'rums'\. .*'runs'"):
         tracer.profile(LENET, rums=3)
-    with pytest.raises(TypeError, match=r"settings=tracer\.SideSettings\(precision=…\)"):
-        tracer.compare([LENET, INT8], precision=0.1)
+    with pytest.raises(TypeError, match=r"settings=tracer\.SideSettings\(sessions=…\)"):
+        tracer.compare([LENET, INT8], sessions=3)
 
 
 def test_traces_in_memory_are_compared_as_their_files_are(trace, tmp_path):

@@ -13,7 +13,6 @@ from tracer.cli import _options
 from tracer.cli._command import Command
 from tracer.cli._messages import tell, tell_written
 from tracer.cli._next_step import show_next_step
-from tracer.cli._output import write_screen
 from tracer.text import plural
 
 
@@ -50,4 +49,6 @@ def command(source: str, options: dict[str, Any]) -> None:
     )
     for note in exported.notes:
         tell(f"note: {note}")
-    write_screen(lambda console: show_next_step(exported, console))
+    from rich.console import Console
+
+    show_next_step(exported, Console(stderr=True, highlight=False))

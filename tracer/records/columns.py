@@ -183,7 +183,7 @@ SPECS = (
     _overflow("max_abs_error", "max error", 10, "greatest change of a sum, integer units", "max"),
     _text("partial_sums", "partial sums", 15, "range of the partial sums",
           table="overflow", kind="displayed"),
-    _work("energy", "energy", 7, "energy per run under the chosen energy model",
+    _work("energy", "energy", 4, "energy per run under the chosen energy model",
           "sum", dtype="float64", unit="of the model"),
     _value("value_min", "min", 6, "minimum of the first output", "min"),
     _value("value_max", "max", 6, "maximum of the first output", "max"),

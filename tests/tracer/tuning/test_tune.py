@@ -72,7 +72,7 @@ def test_every_goal_has_a_table_and_a_plan(goal, tmp_path, monkeypatch, capfd):
     assert plans.read_plan(tmp_path / "best.json").goal == goal
     document = json.loads((tmp_path / "all.json").read_text())
     assert document["settings"]["goal"] == goal and document["trials"]
-    assert tracer.cli.main(["profile", "net.onnx", "--plan", "best.json", "--runs", "2"]) == 0
+    assert tracer.cli.main(["profile", "net.onnx", "--plan", "best.json", "--runs", "2", "-v"]) == 0
     assert "tuned: " in capfd.readouterr().out
 
 
