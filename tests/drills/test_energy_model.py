@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 ENERGY_MODEL = '''
 """One unit for an addition, two for a multiplication, whatever their widths."""
 
@@ -23,6 +25,7 @@ MODEL = EnergyModel("mine", "steps", "a drill", _multiplication, _addition)
 '''
 
 
+@pytest.mark.nightly
 def test_an_energy_model_takes_one_file_and_no_edit(copy, repository):
     copy.add("analyzers/energy/models/mine.py", ENERGY_MODEL)
     model = str(repository / "models/lenet/lenet.int8.onnx")

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 PRESETS = '''
 """How a machine of the drill adds."""
 
@@ -21,6 +23,7 @@ PRESETS = (
 '''
 
 
+@pytest.mark.nightly
 def test_a_preset_takes_one_entry_and_no_edit(copy, repository):
     copy.add("tracer/accumulators/hardware/drill.py", PRESETS)
     listed = copy.tracer("interpret", "--list-accumulators")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from tracer.containment.activity import silent
+from tracer.scaling import dask_cluster
 from tracer.scaling.pool import Task, collect_results, opened_pool
 
 pytestmark = pytest.mark.nightly
@@ -59,8 +60,9 @@ def test_processes_that_are_killed_twenty_times():
 
 
 @pytest.mark.filterwarnings("ignore")  # of what Dask notices as its workers die
-def test_workers_of_dask_that_are_killed_twenty_times():
-    """The nannies of the cluster start others, which join late."""
+def test_workers_of_dask_that_are_killed_twenty_times(monkeypatch):
+    """The nannies of the cluster start others, which join late: minutes, on a loaded machine."""
+    monkeypatch.setattr(dask_cluster, "_WORKERLESS_S", 600.0)
     dask = pytest.importorskip("dask", reason="the extra dask is not installed")
     distributed = pytest.importorskip("distributed")
     forked = {"distributed.worker.multiprocessing-method": "forkserver"}  # they start sooner
