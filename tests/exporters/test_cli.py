@@ -48,6 +48,7 @@ def test_a_model_is_written_and_what_was_done_is_said(here, capsys):
     )
     first, *box = messages.splitlines()
     assert first.endswith(")") and "Next: tracer profile net.onnx" in box[1]
+    assert run(capsys, *MAKE, "-o", "quiet.onnx", "-q") == (0, "")
     conv = loading.load(here / "net.onnx").nodes[0]
     assert (conv.module, conv.source) == ("conv", "net.py:13")
 

@@ -97,5 +97,17 @@ def test_the_hook_of_pre_commit_holds_a_budget(tmp_path, monkeypatch, capfd):
     least = ["--max-params", str(params), "--max-macs", "701000"]
     assert tracer.cli.main([*words, "m.onnx", *least]) == 0
     assert tracer.cli.main([*words, "m.onnx", "--max-params", str(params - 1)]) == 1
-    assert f"has {params:,}, and --max-params is {params - 1:,}" in capfd.readouterr().err
+    assert f"has {params:,} parameters; --max-params is {params - 1:,}" in capfd.readouterr().err
     assert tracer.cli.main([*words, "m.onnx", "--max-macs", "700000"]) == 1
+
+
+def test_a_budget_of_unknown_work_is_not_kept(tmp_path, monkeypatch, capfd):
+    """Work that nothing counts is no work that fits."""
+    monkeypatch.chdir(tmp_path)
+    node = onnx.helper.make_node("Mine", ["x"], ["y"], domain="own")
+    ends = [onnx.helper.make_tensor_value_info(name, 1, [2]) for name in "xy"]
+    graph = onnx.helper.make_graph([node], "g", ends[:1], ends[1:])
+    versions = [onnx.helper.make_opsetid("own", 1), onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=versions, ir_version=9), "own.onnx")
+    assert tracer.cli.main(["count", "own.onnx", "--max-macs", "5"]) == 1
+    assert "not all MACs are known, which --max-macs needs" in capfd.readouterr().err

@@ -11,8 +11,10 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from tracer.cli._messages import is_quiet
 from tracer.cli._typed import Typed, new_file
 from tracer.executors.settings import OPTIMIZATIONS
+from tracer.text import plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,9 +53,11 @@ _RULES: dict[str, Callable[..., Steps]] = {}
 
 
 def show_next_step(result: object, console: Console) -> None:
-    """Prints the next step after a result, if the command line was typed and there is one."""
+    """Prints the next step after a result of a command line, unless that is to be quiet."""
     typed, rule = Typed.now(), _RULES.get(type(result).__name__)
-    if typed is None or rule is None or not (typed.subjects or typed.command == "env"):
+    if is_quiet() or typed is None or rule is None:
+        return
+    if not typed.subjects and typed.command != "env":
         return
     steps = _after_report(typed) if typed.command == "report" else rule(result, typed)
     told = typed.next(typed.command, typed.subjects)
@@ -221,9 +225,9 @@ def _after_comparison(result: Comparison, typed: Typed) -> Steps:
     sides, labels = typed.subjects, [side.label for side in result.sides]
     totals = result.totals.to_dict("records")
     if len(sides) != len(labels):  # one model, with several numbers of threads
-        threads = str(min(result.sides, key=lambda side: side.wall.mean).run.threads or 0)
-        why = f"shows where the time goes with {threads} threads, the fastest number"
-        yield typed.next("profile", sides, "--threads", threads), why
+        threads = min(result.sides, key=lambda side: side.wall.mean).run.threads or 0
+        why = f"shows where the time goes with {plural(threads, 'thread')}, the fastest number"
+        yield typed.next("profile", sides, "--threads", str(threads)), why
         return
     for numbers in result.numbers:
         second = sides[labels.index(numbers.second)]

@@ -194,8 +194,7 @@ class Output:
 
         def show(console: Console) -> None:
             views.show(result, console, self.options)
-            if not is_quiet():
-                show_next_step(result, console)
+            show_next_step(result, console)
 
         if self.files and is_quiet():
             return

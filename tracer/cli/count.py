@@ -72,10 +72,17 @@ def command(
     output.check(Trace)
     trace = api.count(model, accumulator=accumulator, **options)
     output.emit(trace)
-    macs = int(trace.nodes.groupby([*Run.KEY], dropna=False)["macs"].sum().max())
-    for name, counted, most in (
-        ("--max-macs", macs, budget.max_macs),
-        ("--max-params", trace.model.params, budget.max_params),
+    rows, params = trace.nodes, trace.model.params
+    macs = int(rows.groupby([*Run.KEY], dropna=False)["macs"].sum().max())
+    are_known = bool(rows.loc[rows["index"].notna(), "macs"].notna().all())
+    for unit, flag, counted, known, most in (
+        ("MACs", "--max-macs", macs, are_known, budget.max_macs),
+        ("parameters", "--max-params", params or 0, params is not None, budget.max_params),
     ):
-        if most is not None and counted is not None and counted > most:
-            raise ThresholdError(f"{trace.model.name} has {counted:,}, and {name} is {most:,}")
+        if most is not None and counted > most:
+            raise ThresholdError(f"{trace.model.name} has {counted:,} {unit}; {flag} is {most:,}")
+        if most is not None and not known:
+            raise ThresholdError(
+                f"{trace.model.name}: not all {unit} are known, which {flag} needs",
+                "Count with the shapes of a run: --inputs FILE, or --run.",
+            )

@@ -8,7 +8,7 @@ import cloup
 
 from tracer.cli import _options, profile
 from tracer.cli._command import Command
-from tracer.cli._messages import tell, tell_written
+from tracer.cli._messages import is_quiet, tell, tell_written
 from tracer.cli._next_step import show_box
 from tracer.cli._output import write_screen
 from tracer.cli._types import PathName
@@ -37,18 +37,20 @@ def command(folder: Path, opened: bool, force: bool) -> None:
       tracer profile demo/lenet.onnx
     """
     models = {folder / name: example(name) for name in _MODELS}
+    results = [*_RESULTS, *([_CHART] if importlib.util.find_spec("matplotlib") else [])]
     folder.mkdir(parents=True, exist_ok=True)
-    for path in models:
+    for path in (*models, *(folder / name for name in results)):
         files.check_writable(path, force)
     for path, source in models.items():
         files.write_atomically(path, source.read_bytes())
         tell_written(path)
-    results = [*_RESULTS, *([_CHART] if importlib.util.find_spec("matplotlib") else [])]
     written = [word for name in results for word in ("-o", str(folder / name))]
     flags = [flag for flag, on in (("--open", opened), ("--force", force)) if on]
     arguments = [str(folder / _MODELS[0]), *written, *flags]
     tell(f"tracer profile {shlex.join(arguments)}")
     profile.command.main(arguments, prog_name="tracer profile", standalone_mode=False)
+    if is_quiet():
+        return
     line = shlex.join(["tracer", "compare", *(str(folder / name) for name in _MODELS[:2])])
     why = "measures whether 8-bit arithmetic is faster here"
     write_screen(lambda console: show_box(line, why, console))

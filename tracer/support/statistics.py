@@ -1,7 +1,7 @@
 """Summaries of repeated measurements, and how far to trust them.
 
-The functions of the normal distribution and of Student's t, good to nine digits and more, are what
-tracer would need scipy for, which takes 140 MB of disk and 0.2 s to import.
+The functions of the normal distribution and of Student's t, good to seven digits and more, are
+what tracer would need scipy for, which takes 140 MB of disk and 0.2 s to import.
 """
 
 import math
@@ -150,7 +150,7 @@ def normal_cdf(z: FloatArray) -> FloatArray:
 
 
 def normal_quantile(p: FloatArray) -> FloatArray:
-    """Returns the z that is P(Z < z) = p for; infinite at 0 and 1, NaN for NaN."""
+    """Returns the z with P(Z < z) = p; infinite at 0 and 1, NaN for NaN."""
     quantile = np.where(p <= 0, -np.inf, np.where(p >= 1, np.inf, np.nan))
     inside = (p > 0) & (p < 1)
     quantile[inside] = _inverse(p[inside])

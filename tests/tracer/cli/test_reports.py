@@ -76,6 +76,10 @@ def test_the_demo_writes_every_kind_of_result(capfd, tmp_path, opened):
         assert (tmp_path / "d" / shipped.name).read_bytes() == shipped.read_bytes()
     assert opened == [(tmp_path / "d" / "resnet20.html").as_uri()]
     assert run(capfd, "demo", tmp_path / "d")[0] == 3  # what is there stays without --force
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "resnet20.csv").touch()
+    assert run(capfd, "demo", tmp_path / "one")[0] == 3
+    assert [file.name for file in (tmp_path / "one").iterdir()] == ["resnet20.csv"]
 
 
 def test_a_demo_without_its_models_says_what_to_do(capfd, tmp_path, monkeypatch):
