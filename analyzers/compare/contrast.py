@@ -175,7 +175,9 @@ def of_turns(logs: FloatArray, first: Sample, second: Sample) -> Contrast:
     if added <= -raw:  # an overhead beyond all that was measured tells nothing of the times
         return Contrast(change=second.mean - first.mean)
     change = raw * math.expm1(log) - added
-    plain = Contrast(max(0.0, 1 + change / time) if time > 0 else math.nan, change=change)
+    if change <= -time:  # what is left of the second time is no time: its size is not known
+        time = math.nan
+    plain = Contrast(1 + change / time if time > 0 else math.nan, change=change)
     error = float(logs.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
     # (r - 1) / ln r of the ratio r: its change for a change of the logarithm, on average
     slope = math.expm1(log) / log if log else 1.0
@@ -244,7 +246,7 @@ def _ratios(low: float, high: float, first: float, uncertain: float) -> tuple[fl
     Its size is uncertain where that time is, not whether it lies beside 1. NaN if it is unbounded.
     """
     least, most = first - uncertain, first + uncertain
-    if least <= 0:
+    if not least > 0:
         return math.nan, math.nan
     lowest = 1 + low / (least if low < 0 else most)
     return max(0.0, lowest), 1 + high / (most if high < 0 else least)

@@ -66,8 +66,8 @@ def test_json_has_everything_and_is_alone_on_stdout(model, capfd):
 def test_csv_is_the_table_of_layers(model, capfd):
     _, out, _ = run(capfd, model, model, *QUICK, "--csv", "--by", "op", "--top", "1")
     (row,) = csv.DictReader(io.StringIO(out))
-    assert float(row["ratio_b"]) > 0
-    assert row["op"]
+    assert row["op"] and row["on"] == "AB"
+    assert float(row["macs_a"]) == float(row["macs_b"])
 
 
 def test_several_batches_are_compared_with_each_other(model, capfd, tmp_path):
