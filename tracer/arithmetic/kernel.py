@@ -1,0 +1,163 @@
+"""A kernel of onnxruntime as a black box: one node of the graph that runs, alone, on any inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import helper, numpy_helper
+
+from tracer.support.types import Array
+
+_FATAL_ONLY = 4
+_IR_VERSION = 10
+_DENSE = 0.1
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One node of the graph that onnxruntime runs, with the stored values among its inputs.
+
+    `inputs` are the types and shapes of what the graph computes; `constants` what it stores: a
+    kernel packs them when it is made. It runs as it stands, whatever its domain: nothing is
+    optimised further.
+    """
+
+    node: onnx.NodeProto
+    inputs: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
+    constants: Mapping[str, Array]
+    opsets: Mapping[str, int]
+    threads: int = 1
+
+    @property
+    def op_type(self) -> str:
+        """The operator."""
+        return self.node.op_type
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        """The attributes of the node; text as str."""
+        values = {each.name: helper.get_attribute_value(each) for each in self.node.attribute}
+        return {
+            name: value.decode() if isinstance(value, bytes) else value
+            for name, value in values.items()
+        }
+
+    def constant(self, position: int) -> Array | None:
+        """Returns the stored value of the input at a position; None if there is none."""
+        return self.constants.get(self._name(position))
+
+    def shape(self, position: int) -> tuple[int, ...] | None:
+        """Returns the shape of the input at a position; None of an input that is left out."""
+        name = self._name(position)
+        constant = self.constants.get(name)
+        if constant is not None:
+            return constant.shape
+        return self.inputs[name][1] if name in self.inputs else None
+
+    def values(self, inputs: Mapping[str, Array]) -> list[Array | None]:
+        """Returns the values of all inputs, in the order of the node; None where one is left out.
+
+        `inputs` are those that the graph computes, by name.
+        """
+        everything = {**self.constants, **inputs}
+        return [everything[name] if name else None for name in self.node.input]
+
+    def with_constants(self, values: Mapping[int, Array]) -> Kernel:
+        """Returns the kernel with other stored values, by position, of the same type and shape."""
+        changed = {self._name(position): value for position, value in values.items()}
+        return replace(self, constants={**self.constants, **changed})
+
+    def with_inputs(self, shapes: Mapping[int, Sequence[int]]) -> Kernel:
+        """Returns the kernel for computed inputs of other shapes, by position."""
+        names = {self._name(position): tuple(shape) for position, shape in shapes.items()}
+        changed = {name: (self.inputs[name][0], shape) for name, shape in names.items()}
+        return replace(self, inputs={**self.inputs, **changed})
+
+    def without_attributes(self, *names: str) -> Kernel:
+        """Returns the kernel without some attributes, such as the activation that it ends with."""
+        node = onnx.NodeProto()
+        node.CopyFrom(self.node)
+        kept = [each for each in node.attribute if each.name not in names]
+        del node.attribute[:]
+        node.attribute.extend(kept)
+        return replace(self, node=node)
+
+    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Returns the outputs that onnxruntime computes from inputs by name."""
+        feeds = {name: np.ascontiguousarray(inputs[name]) for name in self.inputs}
+        outputs: list[Array] = self._session.run(None, feeds)
+        return outputs
+
+    def draw(self, random: np.random.Generator, turn: int = 0) -> dict[str, Array]:
+        """Returns random values of the computed inputs: floats are normal, integers from 0 to 99.
+
+        In turn, floats are drawn as they are, as a Relu leaves them, and with 9 of 10 at zero: sums
+        of zeros alone tell what a sum begins with. Small integers fit any type, and most tables.
+        """
+        drawn = {}
+        for name, (dtype, shape) in self.inputs.items():
+            if dtype.kind == "b":
+                values: Array = random.integers(0, 2, shape)
+            elif dtype.kind in "iu":
+                values = random.integers(0, 100, shape)
+            else:
+                values = random.standard_normal(shape)
+                if turn % 3 == 1:
+                    values = np.maximum(values, 0)
+                elif turn % 3 == 2:
+                    values = values * (random.random(shape) < _DENSE)
+            drawn[name] = values.astype(dtype)
+        return drawn
+
+    @cached_property
+    def _session(self) -> Any:
+        options = ort.SessionOptions()
+        options.log_severity_level = _FATAL_ONLY
+        options.intra_op_num_threads = self.threads
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        return ort.InferenceSession(
+            self.model().SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+
+    def model(self) -> onnx.ModelProto:
+        """Returns the model of this node alone."""
+        graph = helper.make_graph(
+            [self.node],
+            "kernel",
+            [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)
+                for name, (dtype, shape) in self.inputs.items()
+            ],
+            [onnx.ValueInfoProto(name=name) for name in self.node.output if name],
+            [numpy_helper.from_array(value, name) for name, value in self.constants.items()],
+        )
+        opsets = [helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
+
+    def _name(self, position: int) -> str:
+        return self.node.input[position] if position < len(self.node.input) else ""
+
+
+def kernels(model: onnx.ModelProto, values: Mapping[str, Array], threads: int) -> Iterator[Kernel]:
+    """Yields the kernels of a graph in its order.
+
+    `model` is the graph as onnxruntime saves it, `values` all tensors that it computed and its
+    inputs, by name.
+    """
+    stored = {each.name: each for each in model.graph.initializer}
+    opsets = {each.domain: each.version for each in model.opset_import}
+    for node in model.graph.node:
+        names = dict.fromkeys(name for name in node.input if name)
+        yield Kernel(
+            node,
+            {n: (values[n].dtype, values[n].shape) for n in names if n not in stored},
+            {n: numpy_helper.to_array(stored[n]) for n in names if n in stored},
+            opsets,
+            threads,
+        )
