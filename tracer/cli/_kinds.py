@@ -60,9 +60,9 @@ def refuse_other(text: str, command: str) -> None:
     """
     kind = kind_of(text)
     if kind is not None and command in _READING and command not in kind.commands:
-        what = f"{text}: {kind.what}, which tracer {command} does not read"
+        what = f"{text} {kind.what}, which tracer {command} does not read"
         raise InputError(what, kind.remedy.format(text))
     is_model = any(Path(text).glob("*.onnx*"))
     if command in _OF_MODELS and not is_model and (Path(text) / "input_0.pb").is_file():
-        what = f"{text}: is a test_data_set, which tracer {command} does not read as a model"
+        what = f"{text} is a test_data_set, which tracer {command} does not read as a model"
         raise InputError(what, f"Its values go with a model: --inputs {text}.")

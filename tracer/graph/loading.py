@@ -14,7 +14,7 @@ from tracer.containment import activity
 from tracer.errors import LimitError, ModelError, UsageError
 from tracer.graph import element_types, provenance, stored_weights, validation
 from tracer.graph.model import Model, encoded, expanded_keys, expansion, node_protos, signature
-from tracer.support.suggestions import suggest
+from tracer.support.suggestions import ask, similar
 
 _GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 20
@@ -110,8 +110,9 @@ def find(path: Path) -> Path:
     try:
         if not path.exists():
             siblings = path.parent.iterdir() if path.parent.is_dir() else ()
-            near = suggest(path.name, [each.name for each in siblings])
-            hint = f"{near}Name an .onnx file or a folder with model.onnx."
+            near = similar(path.name, [each.name for each in siblings])
+            asked = ask([str(path.with_name(each)) for each in near])
+            hint = f"{asked}Name an .onnx file or a folder with model.onnx."
             raise ModelError(f"{path}: no such file", hint)
         if not path.is_dir():
             return path

@@ -13,8 +13,13 @@ _MOST = 3
 def suggest(name: str, known: Iterable[str]) -> str:
     """Returns `Did you mean 'profile'? `, which may begin a hint; "" if no known name is similar.
 
-    The most similar names come first. Case, and dashes before a name, make no difference.
+    The most similar names come first.
     """
+    return ask(similar(name, known))
+
+
+def similar(name: str, known: Iterable[str]) -> list[str]:
+    """Returns the known names most like one. Case, and dashes before a name, make no difference."""
     word = name.lower().lstrip("-")
     matcher, scores = difflib.SequenceMatcher(b=word), dict[str, float]()
     for each in known:
@@ -22,7 +27,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
         scores[each] = matcher.ratio()
     least = max(max(scores.values(), default=0) - _BEHIND, _LEAST)
     near = sorted((each for each in scores if scores[each] >= least), key=lambda n: -scores[n])
-    return ask(near[:_MOST])
+    return near[:_MOST]
 
 
 def ask(names: Sequence[str]) -> str:
