@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ import onnx
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
+from tracer.interpreter.interpreter import Interpreter
 from tracer.support.types import Array
 
 _FATAL_ONLY = 4
@@ -25,7 +26,8 @@ class Kernel:
 
     `inputs` are the types and shapes of what the graph computes; `constants` what it stores: a
     kernel packs them when it is made. It runs as it stands, whatever its domain: nothing is
-    optimised further.
+    optimised further. `fixed` are computed inputs that no random value would do for: indices,
+    shapes, conditions.
     """
 
     node: onnx.NodeProto
@@ -33,6 +35,7 @@ class Kernel:
     constants: Mapping[str, Array]
     opsets: Mapping[str, int]
     threads: int = 1
+    fixed: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def op_type(self) -> str:
@@ -99,11 +102,15 @@ class Kernel:
 
         In turn, floats are drawn as they are, as a Relu leaves them, and with 9 of 10 at zero: sums
         of zeros alone tell what a sum begins with. Small integers fit any type, and most tables.
+        What is fixed stays, unless the kernel takes inputs of another shape.
         """
         drawn = {}
         for name, (dtype, shape) in self.inputs.items():
-            if dtype.kind == "b":
-                values: Array = random.integers(0, 2, shape)
+            fixed = self.fixed.get(name)
+            if fixed is not None and fixed.shape == shape:
+                values: Array = fixed
+            elif dtype.kind == "b":
+                values = random.integers(0, 2, shape)
             elif dtype.kind in "iu":
                 values = random.integers(0, 100, shape)
             else:
@@ -114,6 +121,16 @@ class Kernel:
                     values = values * (random.random(shape) < _DENSE)
             drawn[name] = values.astype(dtype)
         return drawn
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether nothing is drawn at random: further runs would tell nothing."""
+        return self.inputs.keys() == self.fixed.keys()
+
+    @cached_property
+    def interpreter(self) -> Interpreter:
+        """The node in tracer's interpreter. Raises ModelError where that lacks the operator."""
+        return Interpreter(self.model())
 
     @cached_property
     def _session(self) -> Any:
@@ -142,22 +159,3 @@ class Kernel:
 
     def _name(self, position: int) -> str:
         return self.node.input[position] if position < len(self.node.input) else ""
-
-
-def kernels(model: onnx.ModelProto, values: Mapping[str, Array], threads: int) -> Iterator[Kernel]:
-    """Yields the kernels of a graph in its order.
-
-    `model` is the graph as onnxruntime saves it, `values` all tensors that it computed and its
-    inputs, by name.
-    """
-    stored = {each.name: each for each in model.graph.initializer}
-    opsets = {each.domain: each.version for each in model.opset_import}
-    for node in model.graph.node:
-        names = dict.fromkeys(name for name in node.input if name)
-        yield Kernel(
-            node,
-            {n: (values[n].dtype, values[n].shape) for n in names if n not in stored},
-            {n: numpy_helper.to_array(stored[n]) for n in names if n in stored},
-            opsets,
-            threads,
-        )

@@ -78,7 +78,7 @@ def share_of_equal(replay: Replay, kernel: Kernel, rule: Rule) -> float:
         if share < 1:
             return min(share, _NEARLY)
         seen += sum(each.size for each in equal)
-        if seen >= LEAST_RESULTS:
+        if seen >= LEAST_RESULTS or kernel.is_fixed:
             break
     return 1.0
 

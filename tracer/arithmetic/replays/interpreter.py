@@ -5,7 +5,6 @@ from typing import Any
 
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.rule import Rule
-from tracer.interpreter.interpreter import Interpreter
 from tracer.support.types import Array
 
 
@@ -16,7 +15,7 @@ class _Interpreted:
     def replay(
         self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
     ) -> list[Array]:
-        return list(Interpreter(kernel.model()).run(None, inputs))
+        return list(kernel.interpreter.run(None, inputs))
 
 
 REPLAY = _Interpreted()

@@ -121,7 +121,7 @@ class Factory:
                     disabled_optimizers=list(self.settings.session.disabled),
                 )  # fmt: skip
         except Exception as error:
-            if not _is_onnxruntimes(error):
+            if not is_onnxruntimes(error):
                 raise
             message = _sentence(self.model, error)
             _refuse_memory(self.model, message)
@@ -184,7 +184,7 @@ def _register(options: ort.SessionOptions, libraries: Sequence[str | Path]) -> N
             with activity.doing(str(library), f"onnxruntime {ort.__version__} loaded the library"):
                 options.register_custom_ops_library(str(Path(library).resolve()))
         except Exception as error:
-            if not _is_onnxruntimes(error):
+            if not is_onnxruntimes(error):
                 raise
             message = " ".join(str(error).split())
             if _ENTRY in message and "symbol" in message:
@@ -205,7 +205,7 @@ def translated(model: Model, run: Callable[[], _Result]) -> Callable[[], _Result
         try:
             return run()
         except Exception as error:
-            if not _is_onnxruntimes(error):
+            if not is_onnxruntimes(error):
                 raise
             message = _sentence(model, error)
             _refuse_memory(model, message)
@@ -283,7 +283,7 @@ def _refusal(model: Model, message: str) -> ModelError:
     return ModelError(f"{model.name}: onnxruntime {ort.__version__} cannot run it: {message}")
 
 
-def _is_onnxruntimes(error: Exception) -> bool:
+def is_onnxruntimes(error: Exception) -> bool:
     """onnxruntime's exceptions share a module, not a class; its binding raises these two."""
     return type(error).__module__ == state.__name__ or isinstance(error, RuntimeError | ValueError)
 

@@ -1,0 +1,99 @@
+"""Kernels and whole models are replayed with the bits of the session that runs the model itself."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tracer.arithmetic import runs
+from tracer.arithmetic.known_rules import KnownRules
+from tracer.arithmetic.rule import NotKnown
+from tracer.executors.settings import OrtSettings
+from tracer.graph import loading
+from tracer.inputs.request import make_feeds
+
+MODELS = Path(__file__).parents[2] / "models"
+
+
+def parse(text):
+    return loading.from_proto(onnx.parser.parse_model(text))
+
+
+def verdicts_of(model, rules, level, threads=1):
+    """Returns the verdicts on the kernels of a model, and for each output whether bits are equal.
+
+    The outputs are those of a session on the model itself, and of the replay without onnxruntime.
+    """
+    settings = OrtSettings(optimization=level, threads=threads)
+    graph, feeds = runs.SavedGraph.of(model, settings), make_feeds(model).feeds
+    verdicts = list(runs.compare_kernels(graph, rules.of, graph.runner()(feeds)))
+    replayed = runs.replay_graph(graph, rules.of, feeds).outputs
+    expected = runs.outputs_of(model, settings)(feeds)
+    return verdicts, [replayed[name].tobytes() == expected[name].tobytes() for name in expected]
+
+
+def test_a_quantised_model_is_replayed_to_the_bit(tmp_path):
+    rules = KnownRules(tmp_path)
+    model = loading.load(MODELS / "lenet/lenet.int8.onnx")
+    verdicts, outputs = verdicts_of(model, rules, "all")
+    assert all(verdict.is_equal for verdict in verdicts)
+    assert outputs == [True]
+
+
+def test_a_stored_rule_is_that_which_was_found(tmp_path):
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]>
+        net (float[4, 6] x) => (float[4, 6] y) { y = Add(x, x) }""")
+    found, revealed = KnownRules(tmp_path, announce=lambda kernel: None), []
+    (first,), _ = verdicts_of(model, found, "all")
+    found.store()
+    stored = KnownRules(tmp_path, announce=revealed.append)
+    (second,), _ = verdicts_of(model, stored, "all")
+    assert first.rule == second.rule is not None
+    assert not revealed
+    anew = KnownRules(tmp_path, anew=True, announce=revealed.append)
+    verdicts_of(model, anew, "all")
+    assert len(revealed) == 1
+
+
+def test_a_rule_that_does_not_hold_is_told_by_its_ulps(tmp_path):
+    """The values that the rule is compared with are changed by one step."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]>
+        net (float[3] x) => (float[3] y) { one = Constant <value = float[1] {1.0}> ()
+            y = Mul(x, one) }""")
+    graph = runs.SavedGraph.of(model, OrtSettings(optimization="none", threads=1))
+    values = dict(graph.runner()({"x": np.array([1, 2, 4], np.float32)}))
+    values["y"] = np.nextafter(values["y"], np.float32(9))
+    values["y"][0] = 1
+    verdict = list(runs.compare_kernels(graph, KnownRules(tmp_path).of, values))[-1]
+    assert (verdict.equal, verdict.size, verdict.ulps) == (1, 3, 1)
+
+
+def test_a_node_with_a_body_is_not_known(tmp_path):
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]>
+        net (bool c, float[3] x) => (float[3] y) {
+            y = If (c) <then_branch = yes () => (float[3] a) { a = Exp(x) },
+                        else_branch = no () => (float[3] b) { b = Neg(x) }> }""")
+    graph = runs.SavedGraph.of(model, OrtSettings(threads=1))
+    feeds = {"c": np.array(True), "x": np.ones(3, np.float32)}
+    rules = KnownRules(tmp_path)
+    (verdict,) = runs.compare_kernels(graph, rules.of, graph.runner()(feeds))
+    assert verdict.reason == "it runs other graphs"
+    assert not verdict.is_equal
+    with pytest.raises(NotKnown, match=r"If .*other graphs"):
+        runs.replay_graph(graph, rules.of, feeds)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "steps"),
+    [
+        (1.0, np.nextafter(np.float32(1), np.float32(2)), 1),
+        (-0.0, 0.0, 0),
+        (np.float32(1e-45), -np.float32(1e-45), 2),
+        (np.nan, 1.0, np.inf),
+        (np.nan, np.nan, 0),
+    ],
+)
+def test_ulps_are_the_floats_between(first, second, steps):
+    pair = (np.array([each], np.float32) for each in (first, second))
+    assert runs.ulps(*pair) == steps

@@ -1,0 +1,116 @@
+"""The rules of this machine's kernels: revealed when asked for, and kept in the cache folder.
+
+There is a file for each processor and release of onnxruntime. A rule is that of kernels with the
+same operator, attributes, shapes, types, threads and small constants, whatever their weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import onnx
+import onnxruntime as ort
+
+from tracer import __version__
+from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.replays import replay_of
+from tracer.arithmetic.rule import NotKnown, Rule, reveal
+from tracer.errors import ModelError
+from tracer.executors.onnxruntime import sessions
+from tracer.interpreter.compiled_code import loaded
+from tracer.support.files import cached_file, read_cached, store_in_cache
+from tracer.support.types import Array
+
+_METHOD = 1
+"""Increase it when facts of rules change."""
+_SMALL = 16
+"""Elements of constants that choose how a kernel computes: axes, exponents, zero points."""
+
+
+class KnownRules:
+    """The rule of each kernel; `announce` is called before one is revealed.
+
+    The rules that are stored are left aside with `anew`. `folder` defaults to the user's cache
+    folder.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        anew: bool = False,
+        announce: Callable[[Kernel], None] = lambda kernel: None,
+    ) -> None:
+        target = loaded("machine_code").target()  # instructions as cpuid tells them
+        key = (_METHOD, __version__, target, ort.__version__)
+        self._file, self._announce = cached_file("rules", key, folder), announce
+        self._rules = {} if anew else _read(self._file)
+        self._found: dict[str, Rule] = {}
+        self._unknown: dict[str, str] = {}
+
+    def of(self, kernel: Kernel) -> Rule:
+        """Returns the rule of a kernel. Raises NotKnown, with the reason, if none is found."""
+        key = key_of(kernel)
+        if key in self._unknown:
+            raise NotKnown(self._unknown[key])
+        if key not in self._rules:
+            self._announce(kernel)
+            try:
+                self._rules[key] = self._found[key] = _reveal(kernel)
+            except NotKnown as reason:
+                self._unknown[key] = str(reason)
+                raise
+        return self._rules[key]
+
+    def store(self) -> None:
+        """Adds the rules that were found to those that are stored."""
+        if self._found:
+            store_in_cache(self._file, msgspec.json.encode({**_read(self._file), **self._found}))
+
+
+def key_of(kernel: Kernel) -> str:
+    """Returns what kernels of one rule have in common, as the text of a digest."""
+    node = onnx.NodeProto(op_type=kernel.op_type, domain=kernel.node.domain)
+    node.attribute.extend(sorted(kernel.node.attribute, key=lambda each: each.name))
+    inputs: list[object] = []
+    for name in kernel.node.input:
+        constant = kernel.constants.get(name)
+        if constant is not None:
+            inputs.append((constant.dtype.str, constant.shape, _content(constant)))
+        elif name:
+            dtype, shape = kernel.inputs[name]
+            inputs.append((dtype.str, shape))
+        else:
+            inputs.append(None)
+    outputs = [bool(name) for name in kernel.node.output]
+    opset = kernel.opsets.get(kernel.node.domain)
+    key = (node.SerializeToString(deterministic=True), inputs, outputs, opset, kernel.threads)
+    return hashlib.sha256(repr(key).encode()).hexdigest()[:32]
+
+
+def _content(constant: Array) -> list[object] | None:
+    """Returns the values of a constant that may choose the way; None of weights."""
+    is_small = constant.size == 1 or (constant.size <= _SMALL and constant.dtype.kind in "iub")
+    return constant.ravel().tolist() if is_small else None
+
+
+def _reveal(kernel: Kernel) -> Rule:
+    try:
+        return reveal(replay_of(kernel.node.domain, kernel.op_type), kernel)
+    except ModelError as error:
+        raise NotKnown("neither a rule nor tracer's interpreter has the operator") from error
+    except Exception as error:
+        if not sessions.is_onnxruntimes(error):
+            raise
+        message = " ".join(str(error).split())
+        raise NotKnown(f"onnxruntime refuses random inputs: {message}") from error
+
+
+def _read(file: Path) -> dict[str, Rule]:
+    data = read_cached(file)
+    try:
+        return {} if data is None else msgspec.json.decode(data, type=dict[str, Rule])
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return {}

@@ -1,0 +1,242 @@
+"""What onnxruntime ran, kernel by kernel: the graph, the values of its tensors, and its replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.replays import interpreter, replay_of
+from tracer.arithmetic.rule import NotKnown, Rule, are_equal
+from tracer.errors import ModelError
+from tracer.executors.onnxruntime import all_outputs, feeding, sessions
+from tracer.executors.settings import OrtSettings
+from tracer.graph import stored_weights
+from tracer.graph.model import Model, expanded_keys
+from tracer.inputs.feedset import Feeds
+from tracer.support.temporary import TemporaryFolder
+from tracer.support.types import Array
+
+_SAVED = "saved.onnx"
+_INDEX_BYTES = 4
+"""Bytes of integers that are indices or sizes; smaller ones are quantised values."""
+RuleOf: TypeAlias = Callable[[Kernel], Rule]
+"""Returns the rule of a kernel; raises NotKnown without one."""
+
+
+@dataclass(frozen=True)
+class SavedGraph:
+    """The graph that onnxruntime runs in place of a model, with its weights.
+
+    `outputs` are the names of the model's outputs; `constants` are the stored values, by name.
+    """
+
+    proto: onnx.ModelProto = field(repr=False)
+    outputs: tuple[str, ...]
+    threads: int
+    constants: Mapping[str, Array] = field(repr=False)
+
+    @classmethod
+    def of(cls, model: Model, settings: OrtSettings) -> SavedGraph:
+        """Returns the graph of a model at the level of `settings`, which name the threads as well.
+
+        Raises ModelError for what onnxruntime refuses, and for weights that a model in memory
+        cannot hold.
+        """
+        if stored_weights.is_large(model):
+            raise ModelError(
+                f"{model.name}: its weights are too large to replay its kernels",
+                "Replay a smaller model, or a part of this one.",
+            )
+        with TemporaryFolder() as folder:
+            sessions.Factory.of(model, settings).save_on_cpu(folder / _SAVED, divided=False)
+            proto = onnx.load(folder / _SAVED)
+        outputs = tuple(value.name for value in proto.graph.output)
+        constants = {each.name: numpy_helper.to_array(each) for each in proto.graph.initializer}
+        return cls(proto, outputs, settings.threads, constants)
+
+    @property
+    def nodes(self) -> list[onnx.NodeProto]:
+        """The nodes, in the order in which they run."""
+        return list(self.proto.graph.node)
+
+    def runner(self) -> Callable[[Feeds], dict[str, Any]]:
+        """Returns a function from feeds to the values of all tensors, the feeds among them."""
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.proto)
+        model = Model(proto, None, "", expanded_keys(proto))
+        settings = OrtSettings(threads=self.threads)
+        run = all_outputs.runner(model, proto, all_outputs.computed(proto.graph), settings)
+        return lambda feeds: {**feeds, **run(feeds)}
+
+    def kernel(self, node: onnx.NodeProto, values: Mapping[str, Any]) -> Kernel:
+        """Returns the kernel of a node whose inputs are among `values`.
+
+        Raises NotKnown for a node that runs graphs of its own, and for inputs that are no tensors
+        of numbers.
+        """
+        if any(each.HasField("g") or each.graphs for each in node.attribute):
+            raise NotKnown("it runs other graphs")
+        names = [name for name in dict.fromkeys(node.input) if name]
+        read = {name: values[name] for name in names if name not in self.constants}
+        if not all(isinstance(v, np.ndarray) and not v.dtype.hasobject for v in read.values()):
+            raise NotKnown("its inputs are no tensors of numbers")
+        return Kernel(
+            node,
+            {name: (value.dtype, value.shape) for name, value in read.items()},
+            {name: self.constants[name] for name in names if name in self.constants},
+            {each.domain: each.version for each in self.proto.opset_import},
+            self.threads,
+            {name: value for name, value in read.items() if _is_index(value)},
+        )
+
+
+def _is_index(values: Array) -> bool:
+    kind, size = values.dtype.kind, values.dtype.itemsize
+    return kind == "b" or (kind in "iu" and size >= _INDEX_BYTES)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a replay compares with onnxruntime, of one kernel on its own inputs.
+
+    `equal` of `size` results have equal bits; the others differ by `ulps` at most, units in the
+    last place, infinite where one is no number. `reason` says why no rule is known; then tracer's
+    interpreter takes its place. `ulps` is None where that lacks the operator, too.
+    """
+
+    node: onnx.NodeProto = field(repr=False)
+    rule: Rule | None
+    reason: str
+    equal: int
+    size: int
+    ulps: float | None
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all results have equal bits."""
+        return self.equal == self.size and self.ulps is not None
+
+
+def compare_kernels(
+    graph: SavedGraph, rule_of: RuleOf, values: Mapping[str, Any]
+) -> Iterator[Verdict]:
+    """Yields a verdict on each kernel of the graph, fed the values that onnxruntime computed."""
+    for node in graph.nodes:
+        rule, reason, outputs = None, "", None
+        try:
+            kernel = graph.kernel(node, values)
+            inputs = {name: values[name] for name in kernel.inputs}
+            try:
+                rule = rule_of(kernel)
+            except NotKnown as unknown:
+                reason = str(unknown)
+            outputs = replay(kernel, rule, inputs)
+        except NotKnown as unknown:
+            reason = reason or str(unknown)
+        expected = [values[name] for name in node.output if name]
+        yield Verdict(node, rule, reason, *_difference(expected, outputs))
+
+
+def replay(kernel: Kernel, rule: Rule | None, inputs: Mapping[str, Array]) -> list[Array]:
+    """Returns the outputs of a kernel by its rule, or those of tracer's interpreter without one.
+
+    Raises NotKnown where that lacks the operator.
+    """
+    if rule is not None:
+        found = replay_of(kernel.node.domain, kernel.op_type)
+        return found.replay(kernel, rule.facts, inputs)
+    try:
+        return interpreter.REPLAY.replay(kernel, {}, inputs)
+    except ModelError as error:
+        raise NotKnown("neither a rule nor tracer's interpreter has the operator") from error
+
+
+@dataclass(frozen=True)
+class ReplayedRun:
+    """The outputs of a graph by rules alone, and the nodes that have none, by position."""
+
+    outputs: dict[str, Array] = field(repr=False)
+    without_rule: dict[int, str]
+
+
+def replay_graph(graph: SavedGraph, rule_of: RuleOf, feeds: Feeds) -> ReplayedRun:
+    """Computes a graph by the rules of its kernels, one after the other, without onnxruntime.
+
+    What has no rule is computed by tracer's interpreter, and `without_rule` has the reason. Raises
+    NotKnown, which names the node, where that lacks an operator as well.
+    """
+    values: dict[str, Any] = dict(feeds)
+    without: dict[int, str] = {}
+    last = {name: place for place, node in enumerate(graph.nodes) for name in node.input}
+    for place, node in enumerate(graph.nodes):
+        try:
+            kernel = graph.kernel(node, values)
+            try:
+                rule = rule_of(kernel)
+            except NotKnown as unknown:
+                rule, without[place] = None, str(unknown)
+            outputs = replay(kernel, rule, {name: values[name] for name in kernel.inputs})
+        except NotKnown as unknown:
+            raise NotKnown(f"{node.op_type} '{node.name}': {unknown}") from unknown
+        names = [name for name in node.output if name]
+        values.update(zip(names, outputs, strict=True))
+        for name in {*node.input, *names} - {*graph.outputs}:
+            if last.get(name, -1) <= place:
+                values.pop(name, None)
+    found = {name: values.get(name, graph.constants.get(name)) for name in graph.outputs}
+    return ReplayedRun({name: np.asarray(value) for name, value in found.items()}, without)
+
+
+def outputs_of(model: Model, settings: OrtSettings) -> Callable[[Feeds], dict[str, Any]]:
+    """Returns a function from feeds to what onnxruntime computes for the outputs of a model."""
+    session = sessions.Factory.of(model, settings).open()
+    names = [value.name for value in model.graph.output]
+
+    def run(feeds: Feeds) -> dict[str, Any]:
+        with sessions.running(model):
+            return dict(zip(names, feeding.runner(model, session, feeds)(), strict=True))
+
+    return run
+
+
+def _difference(expected: list[Any], outputs: list[Array] | None) -> tuple[int, int, float | None]:
+    """Returns how many results are equal, of how many, and by how many ulps others differ."""
+    size = sum(getattr(value, "size", 1) for value in expected)
+    if outputs is None or not all(isinstance(value, np.ndarray) for value in expected):
+        return 0, size, None
+    equal, most = 0, 0.0
+    for value, replayed in zip(expected, outputs, strict=True):
+        same = are_equal(value, replayed)
+        equal += int(same.sum()) if same.size == value.size else 0
+        if not same.all():
+            most = max(most, ulps(value, replayed))
+    return equal, size, most
+
+
+def ulps(first: Array, second: Array) -> float:
+    """Returns the largest distance of two arrays: floats that lie between, or integers.
+
+    Infinite for arrays of other shapes or types, and where one alone is not a number.
+    """
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return float("inf")
+    if first.dtype.kind != "f":
+        numbers = first.dtype.kind in "iub"
+        return float(np.abs(first.astype(float) - second).max()) if numbers else float("inf")
+    if (np.isnan(first) != np.isnan(second)).any():
+        return float("inf")
+    one, other = (_steps(np.where(np.isnan(each), 0, each)) for each in (first, second))
+    return float(np.abs(one - other).max(initial=0))
+
+
+def _steps(values: Array) -> Array:
+    """Returns how many floats lie between 0 and each value, with its sign, as float64."""
+    bits = np.ascontiguousarray(values).view(f"i{values.dtype.itemsize}")
+    least = np.iinfo(bits.dtype).min
+    return np.where(bits < 0, float(least) - bits.astype(float), bits.astype(float))
