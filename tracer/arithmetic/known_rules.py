@@ -1,6 +1,6 @@
 """The rules of this machine's kernels: revealed when asked for, and kept in the cache folder.
 
-There is a file for each processor and release of onnxruntime. A rule is that of kernels with the
+There is a file for each processor, release of onnxruntime, and state of this package's sources. A rule is that of kernels with the
 same operator, attributes, shapes, types, threads and small constants, whatever their weights.
 """
 
@@ -14,7 +14,6 @@ import msgspec
 import onnx
 import onnxruntime as ort
 
-from tracer import __version__
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.replays import replay_of
 from tracer.arithmetic.rule import NotKnown, Rule, reveal
@@ -24,8 +23,6 @@ from tracer.interpreter.compiled_code import loaded
 from tracer.support.files import cached_file, read_cached, store_in_cache
 from tracer.support.types import Array
 
-_METHOD = 1
-"""Increase it when facts of rules change."""
 _SMALL = 16
 """Elements of constants that choose how a kernel computes: axes, exponents, zero points."""
 
@@ -44,7 +41,9 @@ class KnownRules:
         announce: Callable[[Kernel], None] = lambda kernel: None,
     ) -> None:
         target = loaded("machine_code").target()  # instructions as cpuid tells them
-        key = (_METHOD, __version__, target, ort.__version__)
+        sources = sorted(Path(__file__).parent.rglob("*.py"))
+        method = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()
+        key = (method, target, ort.__version__)
         self._file, self._announce = cached_file("rules", key, folder), announce
         self._rules = {} if anew else _read(self._file)
         self._found: dict[str, Rule] = {}
