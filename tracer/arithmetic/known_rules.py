@@ -1,7 +1,8 @@
 """The rules of this machine's kernels: revealed when asked for, and kept in the cache folder.
 
-There is a file for each processor, release of onnxruntime, and state of this package's sources. A rule is that of kernels with the
-same operator, attributes, shapes, types, threads and small constants, whatever their weights.
+There is a file for each processor, release of onnxruntime and state of this package's sources. A
+rule is that of kernels with the same operator, attributes, shapes, types, threads and small
+constants, whatever their weights.
 """
 
 from __future__ import annotations
