@@ -1,0 +1,1 @@
+"""Functions as a runtime evaluates them: arrays in, arrays out, equal in all bits."""

@@ -1,0 +1,25 @@
+"""Functions of float32 as MLAS computes them, the same at every place of a buffer."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tracer.interpreter.compiled_code import loaded
+from tracer.support.types import Array
+
+_PACKAGE = "tracer.arithmetic.kernels"
+
+
+def _function(name: str) -> Callable[[Array], Array]:
+    """Returns a function of float32 arrays."""
+
+    def apply(x: Array) -> Array:
+        out = np.empty(x.size, np.float32)
+        getattr(loaded("elementary", _PACKAGE), name)(np.ascontiguousarray(x).reshape(-1), out)
+        return out.reshape(x.shape)
+
+    return apply
+
+
+exp_by_scaling, exp_by_two_factors = map(_function, ("exp_by_scaling", "exp_by_two_factors"))
+erf, tanh, logistic = map(_function, ("erf", "tanh", "logistic"))

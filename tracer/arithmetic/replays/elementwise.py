@@ -1,0 +1,224 @@
+"""Operators of one element: which function it is, and where in a buffer the C library computes it.
+
+Vectors take four elements; what is left over at the end of each thread's part is computed by the
+C library, with other bits. Probes of one value in all places tell where that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tracer.arithmetic.functions import activations, c_library, mlas, packets
+from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.rule import NotKnown, Rule
+from tracer.support.types import Array
+
+Form = Callable[..., Array]
+"""Takes the inputs of a node, and its attributes."""
+_PROBES = 3
+"""Values that are put in all places; a single one may be equal by chance after a later step."""
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One way to compute an operator, and how it is done for what is left over, if otherwise."""
+
+    text: str
+    form: Form
+    rest: Form | None = None
+
+
+@dataclass(frozen=True)
+class _Elementwise:
+    ways: Sequence[_Way]
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        for number, way in enumerate(self.ways):
+            facts: dict[str, Any] = {"way": number}
+            text = way.text
+            if way.rest is not None:
+                facts["rest"] = _left_over(kernel, way.form, way.rest)
+                text += f", {sum(facts['rest'][1::2])} left over by the C library"
+            yield Rule(text, facts)
+
+    def replay(
+        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
+    ) -> list[Array]:
+        way = self.ways[facts["way"]]
+        values = kernel.values(inputs)
+        with np.errstate(all="ignore"):
+            out = np.asarray(way.form(*values, kernel.attributes), np.float32)
+            if way.rest is not None:
+                (x,) = values
+                assert x is not None
+                places = _places(facts["rest"])
+                out = out.copy()
+                out.flat[places] = way.rest(x.flat[places], kernel.attributes)
+        return [out]
+
+
+@dataclass(frozen=True)
+class _Extremes:
+    """Max and Min of several inputs, from left to right: of two zeros, vectors keep the second."""
+
+    is_larger: Callable[[Array, Array], Array]
+    loser: float
+    """What no zero loses to."""
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        runs = []
+        for stage in range(1, len(kernel.node.input)):
+            zeros = [0.0 if n < stage else -0.0 if n == stage else self.loser
+                     for n in range(len(kernel.node.input))]  # fmt: skip
+            shapes = [kernel.shape(n) or () for n in range(len(zeros))]
+            filled = [np.full(*pair, np.float32) for pair in zip(shapes, zeros, strict=True)]
+            probed = kernel.with_constants(
+                {n: each for n, each in enumerate(filled) if kernel.constant(n) is not None}
+            )
+            out = probed.run(dict(zip(kernel.node.input, filled, strict=True)))[0]
+            runs.append(_runs(~np.signbit(out).ravel()))
+        yield Rule("from left to right; probes tell which of two zeros is kept", {"first": runs})
+
+    def replay(
+        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
+    ) -> list[Array]:
+        first, *others = kernel.values(inputs)
+        shape = np.broadcast_shapes(*[each.shape for each in (first, *others) if each is not None])
+        out: Array = np.array(np.broadcast_to(np.asarray(first), shape))
+        for runs, other in zip(facts["first"], others, strict=True):
+            assert other is not None
+            is_kept = self.is_larger(out, other) | np.isnan(out)
+            places = _places(runs)
+            is_kept.flat[places] |= (out == other).flat[places]
+            out = np.where(is_kept, out, other)
+        return [out]
+
+
+def _left_over(kernel: Kernel, form: Form, rest: Form) -> list[int]:
+    """Returns where the kernel computes `rest` instead of `form`: begin and length of each run."""
+    ((name, (_, shape)),) = kernel.inputs.items()
+    drawn = np.random.default_rng(0).uniform(-1, 1, 4096).astype(np.float32)
+    drawn = np.concatenate([drawn, np.float32(4) * drawn])
+    with np.errstate(all="ignore"):
+        results = [each(drawn, kernel.attributes) for each in (form, rest)]
+    telling = np.flatnonzero((results[0] != results[1]) & ~np.isnan(results[0]))[:_PROBES]
+    places = np.zeros(int(np.prod(shape)), bool)
+    for probe in telling:
+        out = kernel.run({name: np.full(shape, drawn[probe])})[0].ravel()
+        is_rest = out == results[1][probe]
+        if not (is_rest | (out == results[0][probe])).all():
+            raise NotKnown("it computes neither by vectors nor by the C library")
+        places |= is_rest
+    return _runs(places)
+
+
+def _runs(places: Array) -> list[int]:
+    """Returns begin and length of each run of true places."""
+    edges = np.flatnonzero(np.diff(places, prepend=False, append=False)).reshape(-1, 2)
+    return [int(number) for low, high in edges for number in (low, high - low)]
+
+
+def _places(runs: Sequence[int]) -> Array:
+    """Returns the indices of runs, each told by begin and length."""
+    pairs = np.reshape(runs, (-1, 2)).astype(np.int64)
+    return np.concatenate([np.arange(low, low + length) for low, length in pairs] or [pairs[:, 0]])
+
+
+def _composed(form: Callable[[ModuleType, Array, Mapping[str, Any]], Array]) -> _Elementwise:
+    """An operator that is written with exp, log …, by vectors or by the C library."""
+    return _Elementwise([_Way("in vectors", partial(form, packets), partial(form, c_library))])
+
+
+def _plain(text: str, function: Callable[[Array], Array]) -> _Way:
+    """A function of the one input alone."""
+    return _Way(text, lambda x, attributes: function(x))
+
+
+def _vectors(name: str) -> _Elementwise:
+    """A function that both libraries have."""
+    vector, single = getattr(packets, name), getattr(c_library, name)
+    way = _plain("a polynomial in vectors", vector)
+    return _Elementwise([_Way(way.text, way.form, lambda x, attributes: single(x))])
+
+
+def _onnx_gelu(x: Array, attributes: Mapping[str, Any]) -> Array:
+    form = attributes.get("approximate", "none")
+    return activations.gelu_by_tanh(x) if form == "tanh" else activations.gelu(x)
+
+
+def _bias_gelu(x: Array, bias: Array, attributes: Mapping[str, Any]) -> Array:
+    return activations.gelu(x + bias)
+
+
+def _fast_gelu(x: Array, *rest: Any) -> Array:
+    bias = rest[0] if len(rest) > 1 else None
+    return activations.gelu_by_tanh(x if bias is None else x + bias)
+
+
+def _clip(x: Array, *rest: Any) -> Array:
+    *limits, attributes = rest
+    low, high = (*limits, None)[:2] if limits else (attributes.get("min"), attributes.get("max"))
+    return activations.clip(x, low, high)
+
+
+def _power(x: Array, y: Array, attributes: Mapping[str, Any]) -> Array:
+    if y.size == 1 and y.item() in (2, 3):
+        return x * x if y.item() == 2 else x * x * x
+    return c_library.power(x, y)
+
+
+def _library(name: str) -> _Elementwise:
+    """A function that the C library computes everywhere."""
+    return _Elementwise([_plain("the C library's", getattr(c_library, name))])
+
+
+def _swish(default: float) -> _Elementwise:
+    def form(x: Array, attributes: Mapping[str, Any]) -> Array:
+        return activations.quick_gelu(x, attributes.get("alpha", default))
+
+    return _Elementwise([_Way(_QUOTIENT, form)])
+
+
+def _one(text: str, form: Form) -> _Elementwise:
+    """An operator that is computed in one way everywhere."""
+    return _Elementwise([_Way(text, form)])
+
+
+_QUOTIENT = "a quotient of polynomials with fused multiply-add"
+_POLYNOMIAL = "a polynomial with fused multiply-add"
+_LIBRARY = ("tan", "sinh", "cosh", "asinh", "acosh", "atanh")
+_VECTORS = ("log", "sin", "cos", "asin", "acos", "atan")
+REPLAYS: dict[str, _Elementwise | _Extremes] = {
+    "Exp": _Elementwise([
+        _plain(f"{_POLYNOMIAL}, scaled once", mlas.exp_by_scaling),
+        _plain(f"{_POLYNOMIAL}, scaled twice", mlas.exp_by_two_factors),
+    ]),
+    "Erf": _Elementwise([_plain(_POLYNOMIAL, mlas.erf)]),
+    "Tanh": _Elementwise([_plain(_QUOTIENT, mlas.tanh)]),
+    "Sigmoid": _Elementwise([_plain(_QUOTIENT, mlas.logistic)]),
+    "Gelu": _one("by erf or tanh, as the node says", _onnx_gelu),
+    "com.microsoft:Gelu": _Elementwise([_plain(_POLYNOMIAL, activations.gelu)]),
+    "com.microsoft:BiasGelu": _one(_POLYNOMIAL, _bias_gelu),
+    "com.microsoft:FastGelu": _one(_QUOTIENT, _fast_gelu),
+    "com.microsoft:QuickGelu": _swish(1.702),
+    "Swish": _swish(1),
+    "Softsign": _Elementwise([_plain("a product with the reciprocal", activations.softsign)]),
+    "Pow": _one("squares and cubes by products, others by the C library", _power),
+    "Relu": _Elementwise([_plain("0 below 0", activations.relu)]),
+    "Clip": _one("limits outside them", _clip),
+    "Max": _Extremes(np.greater, -1),
+    "Min": _Extremes(np.less, 1),
+    "Elu": _composed(activations.elu),
+    "Selu": _composed(activations.selu),
+    "Celu": _composed(activations.celu),
+    "Softplus": _composed(activations.softplus),
+    "Mish": _composed(activations.mish),
+    **{name.capitalize(): _library(name) for name in _LIBRARY},
+    **{name.capitalize(): _vectors(name) for name in _VECTORS},
+}  # fmt: skip
