@@ -26,7 +26,11 @@ SMALL = {
     "transformer": {"layers": 1},
 }
 SIZES = {"resnet_imagenet": (3, 32, 32)}
-DEFINITIONS = [(name, f) for name in families.of_images() for f in families.frameworks(name)]
+DEFINITIONS = [
+    pytest.param(name, f, marks=[pytest.mark.nightly] * (name not in {"lenet", "resnet_cifar"}))
+    for name in families.of_images()
+    for f in families.frameworks(name)
+]
 
 
 def shape_of(family: str) -> tuple[int, int, int]:

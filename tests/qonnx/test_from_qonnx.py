@@ -216,6 +216,7 @@ def test_fusions_are_confirmed_by_values():
     assert {row.node for row in fusions.nodes} == NODES
 
 
+@pytest.mark.nightly
 def test_compare_and_tune(tmp_path):
     path = tmp_path / "small.onnx"
     onnx.save(_small()[0], path)

@@ -19,6 +19,15 @@ FOLDED = ("t5", "swin", "norms", "mixer")
 UNMARKED = ("blurred",)
 """TorchScript's exporter does not tell a buffer that is a kernel from a parameter."""
 
+FIRST = ("bert", "gru", "lenet", "norms")
+"""What the suite of each commit exports; the nightly one exports all."""
+
+
+def few(names):
+    """Networks as parameters: those of `FIRST`, and the others at night."""
+    night = [pytest.mark.nightly]
+    return [pytest.param(n, marks=night * (n not in FIRST), id=n) for n in sorted(names)]
+
 
 @pytest.fixture
 def network(request):
@@ -72,7 +81,7 @@ def trained(model):
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("network", NETWORKS, indirect=True)
+@pytest.mark.parametrize("network", few(NETWORKS), indirect=True)
 def test_the_exporter_of_programs(network, tmp_path, caplog):
     name, model, inputs = network
     caplog.set_level(logging.ERROR)
@@ -81,7 +90,7 @@ def test_the_exporter_of_programs(network, tmp_path, caplog):
     assert tracer.count(path).model.params == trained(model)
 
 
-@pytest.mark.parametrize("network", [n for n in NETWORKS if n not in UNMARKED], indirect=True)
+@pytest.mark.parametrize("network", few(set(NETWORKS) - set(UNMARKED)), indirect=True)
 @pytest.mark.filterwarnings("ignore")  # the exporter is deprecated, and warns of constants
 def test_the_exporter_of_torchscript(network, tmp_path):
     name, model, inputs = network

@@ -246,6 +246,7 @@ def test_shapes_and_types_reach_an_export_on_the_fly(nets, capfd):
     assert "--input-shape 1,3,32,32" in err
 
 
+@pytest.mark.nightly
 def test_weights_of_each_framework_make_trained_sides_equal(nets, capfd, tmp_path):
     import torch
 

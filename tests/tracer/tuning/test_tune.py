@@ -34,6 +34,7 @@ def folded():
     return parse(FOLDED, w=w, begin=np.array([0, 0]), end=np.array([64, 64]))
 
 
+@pytest.mark.nightly
 def test_products_that_are_not_folded_are_found_and_their_code_runs(tmp_path):
     result = tracer.tune(
         folded(), threads=1, optimization="none", only=["optimization"], max_seconds=12,
