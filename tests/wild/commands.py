@@ -95,11 +95,11 @@ def _sizes(command, model, feeds):
     return [word for dim in model.dims for word in ("--dim", dim)]
 
 
-def feeds_of(model, path):
+def feeds_of(model, path, seed=0):
     """Random inputs of the sizes that were set, or usual ones; scalars as they were set."""
     opened = open_model(path)
     sizes = {name: int(size) for name, size in (each.rsplit("=", 1) for each in model.dims)}
-    feeds = dict(request_for(path, opened, None, sizes).feeds().feeds)
+    feeds = dict(request_for(path, opened, None, sizes, seed=seed).feeds().feeds)
     for name, value in model.scalars:
         feeds[name] = np.full_like(feeds[name], value)
     return feeds

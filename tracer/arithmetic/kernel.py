@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +19,8 @@ from tracer.support.types import Array
 _FATAL_ONLY = 4
 _IR_VERSION = 10
 _DENSE = 0.1
+_SMALL = 16
+"""Elements of constants that may choose how a kernel computes: axes, exponents, zero points."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,23 @@ class Kernel:
             drawn[name] = values.astype(dtype)
         return drawn
 
+    @cached_property
+    def key(self) -> str:
+        """What kernels of one rule have in common, as a digest: all but names and weights."""
+        node = onnx.NodeProto(op_type=self.op_type, domain=self.node.domain)
+        node.attribute.extend(sorted(self.node.attribute, key=lambda each: each.name))
+        inputs: list[object] = []
+        for name in self.node.input:
+            constant = self.constants.get(name)
+            if constant is not None:
+                inputs.append((constant.dtype.str, constant.shape, _choice(constant)))
+            else:
+                inputs.append((str(self.inputs[name][0]), self.inputs[name][1]) if name else None)
+        outputs = [bool(name) for name in self.node.output]
+        opset = self.opsets.get(self.node.domain)
+        key = (node.SerializeToString(deterministic=True), inputs, outputs, opset, self.threads)
+        return hashlib.sha256(repr(key).encode()).hexdigest()[:32]
+
     @property
     def is_fixed(self) -> bool:
         """Whether nothing is drawn at random: further runs would tell nothing."""
@@ -159,3 +179,9 @@ class Kernel:
 
     def _name(self, position: int) -> str:
         return self.node.input[position] if position < len(self.node.input) else ""
+
+
+def _choice(constant: Array) -> list[object] | None:
+    """Returns the values of a constant that may choose how a kernel computes; None of weights."""
+    is_small = constant.size == 1 or (constant.size <= _SMALL and constant.dtype.kind in "iub")
+    return constant.ravel().tolist() if is_small else None

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-import onnx
 import onnxruntime as ort
 
 from tracer.arithmetic.kernel import Kernel
@@ -22,10 +22,6 @@ from tracer.errors import ModelError
 from tracer.executors.onnxruntime import sessions
 from tracer.interpreter.compiled_code import loaded
 from tracer.support.files import cached_file, read_cached, store_in_cache
-from tracer.support.types import Array
-
-_SMALL = 16
-"""Elements of constants that choose how a kernel computes: axes, exponents, zero points."""
 
 
 class KnownRules:
@@ -52,13 +48,13 @@ class KnownRules:
 
     def of(self, kernel: Kernel) -> Rule:
         """Returns the rule of a kernel. Raises NotKnown, with the reason, if none is found."""
-        key = key_of(kernel)
+        key = kernel.key
         if key in self._unknown:
             raise NotKnown(self._unknown[key])
         if key not in self._rules:
             self._announce(kernel)
             try:
-                self._rules[key] = self._found[key] = _reveal(kernel)
+                self._rules[key] = self._found[key] = _reveal(replace(kernel))
             except NotKnown as reason:
                 self._unknown[key] = str(reason)
                 raise
@@ -70,33 +66,8 @@ class KnownRules:
             store_in_cache(self._file, msgspec.json.encode({**_read(self._file), **self._found}))
 
 
-def key_of(kernel: Kernel) -> str:
-    """Returns what kernels of one rule have in common, as the text of a digest."""
-    node = onnx.NodeProto(op_type=kernel.op_type, domain=kernel.node.domain)
-    node.attribute.extend(sorted(kernel.node.attribute, key=lambda each: each.name))
-    inputs: list[object] = []
-    for name in kernel.node.input:
-        constant = kernel.constants.get(name)
-        if constant is not None:
-            inputs.append((constant.dtype.str, constant.shape, _content(constant)))
-        elif name:
-            dtype, shape = kernel.inputs[name]
-            inputs.append((dtype.str, shape))
-        else:
-            inputs.append(None)
-    outputs = [bool(name) for name in kernel.node.output]
-    opset = kernel.opsets.get(kernel.node.domain)
-    key = (node.SerializeToString(deterministic=True), inputs, outputs, opset, kernel.threads)
-    return hashlib.sha256(repr(key).encode()).hexdigest()[:32]
-
-
-def _content(constant: Array) -> list[object] | None:
-    """Returns the values of a constant that may choose the way; None of weights."""
-    is_small = constant.size == 1 or (constant.size <= _SMALL and constant.dtype.kind in "iub")
-    return constant.ravel().tolist() if is_small else None
-
-
 def _reveal(kernel: Kernel) -> Rule:
+    """Returns the rule of a kernel, whose session ends with it."""
     try:
         return reveal(replay_of(kernel.node.domain, kernel.op_type), kernel)
     except ModelError as error:

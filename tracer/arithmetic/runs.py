@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -40,6 +41,7 @@ class SavedGraph:
     outputs: tuple[str, ...]
     threads: int
     constants: Mapping[str, Array] = field(repr=False)
+    _kernels: dict[Any, Kernel] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, model: Model, settings: OrtSettings) -> SavedGraph:
@@ -60,7 +62,7 @@ class SavedGraph:
         constants = {each.name: numpy_helper.to_array(each) for each in proto.graph.initializer}
         return cls(proto, outputs, settings.threads, constants)
 
-    @property
+    @cached_property
     def nodes(self) -> list[onnx.NodeProto]:
         """The nodes, in the order in which they run."""
         return list(self.proto.graph.node)
@@ -75,7 +77,7 @@ class SavedGraph:
         return lambda feeds: {**feeds, **run(feeds)}
 
     def kernel(self, node: onnx.NodeProto, values: Mapping[str, Any]) -> Kernel:
-        """Returns the kernel of a node whose inputs are among `values`.
+        """Returns the kernel of one of `nodes`, whose inputs are among `values`; made once.
 
         Raises NotKnown for a node that runs graphs of its own, and for inputs that are no tensors
         of numbers.
@@ -86,14 +88,18 @@ class SavedGraph:
         read = {name: values[name] for name in names if name not in self.constants}
         if not all(isinstance(v, np.ndarray) and not v.dtype.hasobject for v in read.values()):
             raise NotKnown("its inputs are no tensors of numbers")
-        return Kernel(
-            node,
-            {name: (value.dtype, value.shape) for name, value in read.items()},
-            {name: self.constants[name] for name in names if name in self.constants},
-            {each.domain: each.version for each in self.proto.opset_import},
-            self.threads,
-            {name: value for name, value in read.items() if _is_index(value)},
-        )
+        inputs = {name: (value.dtype, value.shape) for name, value in read.items()}
+        key = (id(node), *inputs.values())
+        if key not in self._kernels:
+            self._kernels[key] = Kernel(
+                node,
+                inputs,
+                {name: self.constants[name] for name in names if name in self.constants},
+                {each.domain: each.version for each in self.proto.opset_import},
+                self.threads,
+                {name: value for name, value in read.items() if _is_index(value)},
+            )
+        return self._kernels[key]
 
 
 def _is_index(values: Array) -> bool:

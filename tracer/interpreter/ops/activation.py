@@ -36,10 +36,15 @@ def float_function(
 
 @operator("Relu")
 def relu(X: Array, *, consumed_inputs: _Consumed = None) -> Array:
-    """max(x, 0)."""
+    """max(x, 0); -0 stays, as in onnxruntime."""
     if compiled.takes_elements(X):
         return compiled.relu(X)
-    return apply(np.maximum, X, np.zeros((), X.dtype))
+
+    def rectify(x: Array, out: Array) -> None:
+        np.maximum(x, 0, out=out)
+        np.copyto(out, x, where=x == 0)
+
+    return apply(rectify, X)
 
 
 @float_function("LeakyRelu")
