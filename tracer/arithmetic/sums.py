@@ -13,7 +13,7 @@ from tracer.interpreter.compiled_code import loaded
 from tracer.support.types import Array
 
 _PACKAGE = "tracer.arithmetic.kernels"
-_WAYS = {
+WAYS = {
     # (fused, from zero)
     (True, True): "fused multiply-add",
     (True, False): "fused multiply-add from the first product",
@@ -29,7 +29,7 @@ def sum_rules(add: trees.Sum, terms: int) -> Iterator[Rule]:
     NotKnown for sums that have no order.
     """
     program = trees.find_program(add, terms)
-    for (fused, from_zero), text in _WAYS.items():
+    for (fused, from_zero), text in WAYS.items():
         facts = {"program": program, "fused": fused, "from_zero": from_zero}
         yield Rule(f"{text}, {trees.describe(program)}", facts)
 
