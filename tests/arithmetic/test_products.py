@@ -2,23 +2,98 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import helper
 
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.replays import replay_of
 from tracer.arithmetic.rule import are_equal, reveal
 
-FLOAT = np.dtype(np.float32)
+SIZES = st.sampled_from([1, 2, 3, 5, 8, 16, 17, 31, 33, 64, 130, 257, 300, 700])
+FACTORS = st.sampled_from([1.0, 1.0, 0.5, 0.3, -1.7])
+
+
+def make(op_type, shapes, stored=(), threads=1, domain="", dtype=np.float32, **attributes):
+    names = "abcdef"[: len(shapes)]
+    node = helper.make_node(op_type, list(names), ["y"], domain=domain, **attributes)
+    random = np.random.default_rng(1)
+    inputs = {name: (np.dtype(dtype), shape) for name, shape in zip(names, shapes, strict=True)}
+    constants = {names[i]: np.asarray(random.standard_normal(shapes[i]), dtype) for i in stored}
+    computed = {name: each for name, each in inputs.items() if name not in constants}
+    return Kernel(node, computed, constants, {"": 17, "com.microsoft": 1}, threads)
+
+
+def check(kernel):
+    """Returns the rule after outputs of inputs that it was not verified with are equal too."""
+    replay = replay_of(kernel.node.domain, kernel.op_type)
+    rule = reveal(replay, kernel)
+    inputs = kernel.draw(np.random.default_rng(7))
+    replayed = replay.replay(kernel, rule.facts, inputs)
+    assert are_equal(kernel.run(inputs)[0], replayed[0]).all(), rule.text
+    return rule
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("shape", [(1, 24, 16), (8, 300, 16), (64, 576, 33), (7, 300, 1)])
-def test_matmul_has_the_bits_of_onnxruntime(shape, threads):
-    rows, terms, columns = shape
-    weights = np.random.default_rng(0).standard_normal((terms, columns)).astype(np.float32)
-    node = helper.make_node("MatMul", ["a", "b"], ["y"])
-    kernel = Kernel(node, {"a": (FLOAT, (rows, terms))}, {"b": weights}, {"": 17}, threads)
-    replay = replay_of("", "MatMul")
-    rule = reveal(replay, kernel)
-    inputs = kernel.draw(np.random.default_rng(7))
-    assert are_equal(kernel.run(inputs)[0], replay.replay(kernel, rule.facts, inputs)[0]).all()
+@pytest.mark.parametrize("stored", [(), (1,), (0,)])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((1, 24), (24, 16)),
+        ((8, 300), (300, 16)),
+        ((7, 300), (300, 1)),
+        ((30,), (30, 5)),
+        ((2, 3, 4, 50), (3, 50, 7)),
+        ((3, 257), (257, 300)),
+    ],
+)
+def test_matmul(shapes, stored, threads):
+    check(make("MatMul", shapes, stored, threads))
+
+
+def test_the_part_of_another_thread_has_another_order():
+    rule = check(make("MatMul", [(3, 700), (700, 33)], threads=2))
+    assert rule.text == (
+        "rows 0 to 2 and columns 0 to 31 fused multiply-add, in blocks of 512, then the blocks; "
+        "rows 0 to 2 and columns 32 fused multiply-add, one after the other"
+    )
+
+
+@st.composite
+def products(draw):
+    rows, terms, columns = draw(SIZES), draw(SIZES), draw(SIZES)
+    threads, stored = draw(st.sampled_from([1, 2])), draw(st.sampled_from([(), (1,)]))
+    dtype = draw(st.sampled_from([np.float32, np.float32, np.float64]))
+    across, over = draw(st.booleans()), draw(st.booleans())
+    left = (terms, rows) if across else (rows, terms)
+    right = (columns, terms) if over else (terms, columns)
+    form = draw(st.sampled_from(["MatMul", "Gemm", "FusedMatMul", "FusedGemm"]))
+    if form == "MatMul":
+        return make(form, [(rows, terms), (terms, columns)], stored, threads, dtype=dtype)
+    attributes = {"transA": int(across), "transB": int(over), "alpha": draw(FACTORS)}
+    if form == "FusedMatMul":
+        batch = draw(st.sampled_from([(), (2,), (2, 3)]))
+        shapes = [(*batch, *left), (*batch[1:], *right)]
+        return make(form, shapes, stored, threads, "com.microsoft", **attributes)
+    bias = draw(st.sampled_from([None, (), (1,), (columns,), (rows, 1), (rows, columns)]))
+    shapes = [left, right] if bias is None else [left, right, bias]
+    attributes["beta"] = draw(FACTORS)
+    if form == "Gemm":
+        return make(form, shapes, stored, threads, dtype=dtype, **attributes)
+    attributes |= {"activation": draw(st.sampled_from(["Relu", "LeakyRelu"]))}
+    if attributes["activation"] == "LeakyRelu":
+        attributes["activation_alpha"] = 0.1
+    return make(form, shapes, stored, threads, "com.microsoft", **attributes)
+
+
+@given(products())
+@settings(max_examples=25, deadline=None)
+def test_products_of_any_shape(kernel):
+    check(kernel)
+
+
+@pytest.mark.nightly
+@given(products())
+@settings(max_examples=200, deadline=None)
+def test_many_products_of_any_shape(kernel):
+    check(kernel)

@@ -6,7 +6,8 @@ cancelled, the others count. So the sum tells how many terms the smallest subtre
 
 A tree is kept as the program of a stack machine, one step for each term and each join of
 registers: `4 * term + BEGIN` pushes a register that holds the term, `+ ADD` adds the term to the
-last register, and JOIN pops the last register and adds it to the one before.
+last register, and JOIN pops the last register and adds it to the one before; SCALE adds it times a
+factor, in one rounding.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ import numpy as np
 
 from tracer.arithmetic.rule import NotKnown
 
-BEGIN, ADD, JOIN = range(3)
+BEGIN, ADD, JOIN, SCALE = range(4)
 MASK = np.float32(2.0**100)
 Program = list[int]
 Sum = Callable[[np.ndarray], float]
@@ -52,19 +53,16 @@ def find_program(add: Sum, terms: int, seed: int = 0) -> Program:
             held += len(part)
             if held != found:
                 raise NotKnown("the terms do not form a tree of binary additions")
-            program = _join(program, build(part))
+            program = join(program, build(part))
         return program
 
     return build(list(range(terms)))
 
 
-def registers(program: Program) -> int:
+def registers(program: Sequence[int] | np.ndarray) -> int:
     """Returns how many registers a program holds at once."""
-    depth = most = 0
-    for step in program:
-        depth += {BEGIN: 1, ADD: 0, JOIN: -1}[step % 4]
-        most = max(most, depth)
-    return most
+    steps = np.asarray(program) % 4
+    return int(np.cumsum(np.where(steps < JOIN, 1 - steps, -1)).max())  # ADD is 1
 
 
 def describe(program: Program) -> str:
@@ -89,7 +87,7 @@ def describe(program: Program) -> str:
     return f"in {len(runs)} registers ({', '.join(lengths)}), which are joined"
 
 
-def _join(left: Program, right: Program) -> Program:
+def join(left: Program, right: Program) -> Program:
     """Returns the program of the sum of two: a single term is added, a longer sum is joined."""
     if len(left) == 1 == len(right):
         left, right = sorted((left, right))

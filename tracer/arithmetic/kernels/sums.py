@@ -7,34 +7,44 @@ from numba import types
 
 from tracer.accumulators.floats.kernels.lanes import fused, inlined
 from tracer.accumulators.kernels.array_types import NUMBERS, kernel, read_only, repeat_type
-from tracer.arithmetic.trees import BEGIN, JOIN
+from tracer.arithmetic.trees import BEGIN, JOIN, SCALE
 from tracer.interpreter.compiled_code import entry
 
-_READ, _WRITE = read_only(types.float32, 2), types.Array(types.float32, 2, "C")
-_LANES = types.Array(types.float32, 1, "C")
+_KINDS = types.float32, types.float64
+_FLAGS, _WINDOW = repeat_type(types.boolean, 2), repeat_type(types.intp, 4)
 _WIDTH = 256
 """Columns at a time: their registers stay in the first cache."""
 
 
-def _fits(program: Any, depth: int, way: Any, a: Any, b: Any, out: Any) -> bool:
+def _fits(
+    program: Any,
+    depth: int,
+    way: Any,
+    scale: float,
+    a: Any,
+    b: Any,
+    bias: Any,
+    out: Any,
+    window: Any,
+) -> bool:
     terms, steps = a.shape[1], program % 4
-    if not program.size or program.min() < 0 or steps.max() > JOIN:
+    if not program.size or program.min() < 0:
         return False
-    held = np.cumsum(1 - steps)  # BEGIN adds a register, JOIN removes one
+    held = np.cumsum(np.where(steps < JOIN, 1 - steps, -1))  # BEGIN adds a register
+    top, bottom, left, right = window
     return bool(
-        len(b) == terms > (program // 4).max() and out.shape == (len(a), b.shape[1])
+        len(b) == terms > (program // 4).max() - (bias.size > 0)
+        and out.shape == (len(a), b.shape[1]) and bias.shape in ((0, 0), out.shape)
+        and 0 <= top <= bottom <= len(out) and 0 <= left <= right <= out.shape[1]
         and held.min() >= 1 and held.max() <= depth and held[-1] == 1
     )  # fmt: skip
 
 
 @inlined(
-    types.void(
-        _LANES,
-        types.float32,
-        read_only(types.float32),
-        types.boolean,
-        repeat_type(types.boolean, 2),
-    )
+    *[
+        types.void(types.Array(kind, 1, "C"), kind, read_only(kind), types.boolean, _FLAGS)
+        for kind in _KINDS
+    ]
 )
 def _add(held: Any, factor: Any, values: Any, begins: bool, way: Any) -> None:
     """Adds products to registers that lie side by side, or begins them with the products."""
@@ -53,28 +63,55 @@ def _add(held: Any, factor: Any, values: Any, begins: bool, way: Any) -> None:
             held[i] += factor * values[i]
 
 
+@inlined(*[types.void(*[types.Array(kind, 1, "C")] * 2, types.boolean, kind) for kind in _KINDS])
+def _join(held: Any, last: Any, scaled: bool, scale: Any) -> None:
+    if scaled:
+        for i in range(held.size):
+            held[i] = fused(last[i], scale, held[i])
+    else:
+        for i in range(held.size):
+            held[i] += last[i]
+
+
 @entry(_fits)
-@kernel(types.void(NUMBERS, types.intp, repeat_type(types.boolean, 2), _READ, _READ, _WRITE))
-def products(program: Any, depth: int, way: Any, a: Any, b: Any, out: Any) -> None:
-    """Computes `out` (M, N): the products of rows of `a` (M, K) and columns of `b` (K, N).
+@kernel(
+    *[
+        types.void(
+            NUMBERS, types.intp, _FLAGS, kind,
+            *[read_only(kind, 2)] * 3, types.Array(kind, 2, "C"), _WINDOW,
+        )
+        for kind in _KINDS
+    ]
+)  # fmt: skip
+def products(
+    program: Any, depth: int, way: Any, scale: Any, a: Any, b: Any, bias: Any, out: Any, window: Any
+) -> None:
+    """Computes a window of `out` (M, N): products of rows of `a` (M, K) and columns of `b` (K, N).
 
     `depth` is the number of registers. `way` says whether a term is multiplied and added in one
-    rounding (FMA), and whether registers begin with +0, which turns a first product of -0.
+    rounding (FMA), and whether registers begin with +0, which turns a first product of -0. Term K
+    is the element of `bias` (M, N), if there is one. `window` are rows, then columns: from, below.
     """
-    registers = np.empty((depth, _WIDTH), np.float32)
-    for low in range(0, out.shape[1], _WIDTH):
-        width = min(_WIDTH, out.shape[1] - low)
-        for row in range(out.shape[0]):
+    first_row, last_row, first_column, last_column = window
+    registers = np.empty((depth, _WIDTH), a.dtype)
+    one = a.dtype.type(1)
+    for low in range(first_column, last_column, _WIDTH):
+        width = min(_WIDTH, last_column - low)
+        for row in range(first_row, last_row):
             top = -1
             for code in program:
                 step, term = code & 3, code >> 2
-                if step == JOIN:
-                    for i in range(width):
-                        registers[top - 1, i] += registers[top, i]
+                if step in (JOIN, SCALE):
                     top -= 1
+                    _join(registers[top, :width], registers[top + 1, :width], step == SCALE, scale)
                     continue
                 top += step == BEGIN
-                values = b[term, low : low + width]
-                _add(registers[top, :width], a[row, term], values, step == BEGIN, way)
+                held = registers[top, :width]
+                if term < len(b):
+                    _add(held, a[row, term], b[term, low : low + width], step == BEGIN, way)
+                elif step == BEGIN:
+                    held[:] = bias[row, low : low + width]
+                else:
+                    _add(held, one, bias[row, low : low + width], False, way)
             for i in range(width):
                 out[row, low + i] = registers[0, i]

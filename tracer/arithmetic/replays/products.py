@@ -1,48 +1,203 @@
-"""Products of matrices: MatMul, Gemm."""
+"""Products of matrices of floats: MatMul, Gemm, and those that onnxruntime fuses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from onnx import helper
 
 from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.rule import NotKnown, Rule
-from tracer.arithmetic.sums import products, sum_rules
+from tracer.arithmetic.orders import orders_of_products
+from tracer.arithmetic.regions import Operands, Sample, find_regions, replay_regions
+from tracer.arithmetic.replays import interpreter, replay_of
+from tracer.arithmetic.rule import NotKnown, Rule, reveal
+from tracer.arithmetic.sums import sum_rules
 from tracer.support.types import Array
 
+_FLOATS = (np.float32, np.float64)
+_SAMPLED_PRODUCTS, _LEAST_SAMPLES, _MOST_SAMPLES = 3e8, 3, 48
+"""Random runs by their size: with more of them, fewer elements have equal bits by chance."""
+_MOST_SECONDS = 20.0
+"""Time for the probes of one element."""
 
-class _MatMul:
+
+class _Products:
+    """Products of matrices whose sums have an order, with a bias and a factor."""
+
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
-        shapes = kernel.shape(0), kernel.shape(1)
-        left, right = (np.ones(shape or (), np.float32) for shape in shapes)
-        stored = [place for place in (0, 1) if kernel.constant(place) is not None]
-        if left.ndim < 2 or right.ndim < 2 or len(stored) == 2:
-            raise NotKnown("products of vectors are not known")
-        probed = kernel.with_constants({place: (left, right)[place] for place in stored})
-        computed = right if stored == [0] else left  # where the terms go
-        along = computed.ndim - (2 if computed is right else 1)
-
-        def add(terms: Array) -> float:
-            row = computed.reshape(-1, *computed.shape[-2:])[0]
-            (row[:, 0] if computed is right else row[0])[:] = terms
-            names = [name for name in kernel.node.input if name in kernel.inputs]
-            feeds = dict(zip(names, (right,) if stored == [0] else (left, right), strict=False))
-            return float(probed.run(feeds)[0].flat[0])
-
-        yield from sum_rules(add, computed.shape[along])
+        if _dtype(kernel, 0) not in _FLOATS:
+            yield from interpreter.REPLAY.candidates(kernel)
+            return
+        if 0 in (*(kernel.shape(0) or ()), *(kernel.shape(1) or ())):
+            raise NotKnown("sums of no terms are not known")
+        kernel = _with_computed_inputs(kernel)
+        yield find_regions(_samples(kernel), lambda *place: _rules_of_element(kernel, *place))
 
     def replay(
         self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
     ) -> list[Array]:
-        left, right = kernel.values(inputs)
-        assert left is not None and right is not None
-        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-        a = np.broadcast_to(left, (*batch, *left.shape[-2:])).reshape(-1, *left.shape[-2:])
-        b = np.broadcast_to(right, (*batch, *right.shape[-2:])).reshape(-1, *right.shape[-2:])
-        out = np.stack([products(facts, x, y) for x, y in zip(a, b, strict=True)])
-        return [out.reshape(*batch, *out.shape[-2:])]
+        if not facts:
+            return interpreter.REPLAY.replay(kernel, facts, inputs)
+        values = kernel.values(inputs)
+        a, b = _matrices(kernel, *values[:2])
+        rows = a.shape[-2:-1] if len(kernel.shape(0) or ()) > 1 else ()
+        columns = b.shape[-1:] if len(kernel.shape(1) or ()) > 1 else ()
+        shape = *np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *rows, *columns
+        return [replay_regions(facts, _operands(kernel, values)).reshape(shape)]
 
 
-REPLAYS = {"MatMul": _MatMul()}
+class _WithActivation:
+    """Products of matrices that end with a unary function: FusedGemm."""
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        activation = _activation(kernel)
+        products = reveal(_PRODUCTS, _without_activation(kernel))
+        if activation is None:
+            yield products
+            return
+        last = reveal(replay_of("", activation.op_type), activation)
+        facts = {"products": products.facts, "activation": last.facts}
+        yield Rule(f"{products.text}; then {activation.op_type}: {last.text}", facts)
+
+    def replay(
+        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
+    ) -> list[Array]:
+        activation = _activation(kernel)
+        if activation is None:
+            return _PRODUCTS.replay(_without_activation(kernel), facts, inputs)
+        sums = _PRODUCTS.replay(_without_activation(kernel), facts["products"], inputs)
+        last = replay_of("", activation.op_type)
+        return last.replay(activation, facts["activation"], {"x": sums[0]})
+
+
+def _without_activation(kernel: Kernel) -> Kernel:
+    return kernel.without_attributes(*(n for n in kernel.attributes if n.startswith("activation")))
+
+
+def _activation(kernel: Kernel) -> Kernel | None:
+    """Returns the kernel of the function that a product ends with, of an input "x"."""
+    values = kernel.attributes
+    if not values.get("activation"):
+        return None
+    given = {name: values.get(f"activation_{name}") for name in ("alpha", "beta", "gamma")}
+    given = {name: value for name, value in given.items() if value is not None}
+    node = helper.make_node(values["activation"], ["x"], ["y"], **given)
+    shape = (kernel.shape(0) or ())[bool(values.get("transA"))], (kernel.shape(1) or ())[-1]
+    return Kernel(node, {"x": (_dtype(kernel, 0), shape)}, {}, kernel.opsets, kernel.threads)
+
+
+def _dtype(kernel: Kernel, position: int) -> np.dtype[Any]:
+    constant = kernel.constant(position)
+    return kernel.inputs[kernel.node.input[position]][0] if constant is None else constant.dtype
+
+
+def _matrices(kernel: Kernel, a: Any, b: Any) -> tuple[Array, Array]:
+    """Returns views of the first two inputs as they are multiplied: (..., M, K) and (..., K, N)."""
+    attributes = kernel.attributes
+    a, b = a[None] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b
+    if attributes.get("transBatchA"):
+        a = np.moveaxis(a, 0, -2)
+    if attributes.get("transBatchB"):
+        b = np.moveaxis(b, 0, -2)
+    return (
+        a.swapaxes(-1, -2) if attributes.get("transA") else a,
+        b.swapaxes(-1, -2) if attributes.get("transB") else b,
+    )
+
+
+def _operands(kernel: Kernel, values: list[Array | None]) -> Operands:
+    a, b = _matrices(kernel, *values[:2])
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    if b.size == b.shape[-2] * b.shape[-1]:  # one matrix for all rows
+        a, b = a.reshape(1, -1, a.shape[-1]), b.reshape(1, *b.shape[-2:])
+    else:
+        a = np.broadcast_to(a, (*batch, *a.shape[-2:])).reshape(-1, *a.shape[-2:])
+        b = np.broadcast_to(b, (*batch, *b.shape[-2:])).reshape(-1, *b.shape[-2:])
+    shape, bias = (len(a) * a.shape[1], b.shape[2]), None
+    if _has_bias(kernel):
+        beta = a.dtype.type(kernel.attributes.get("beta", 1.0))
+        bias = np.broadcast_to(values[2] * beta, shape)
+    elif kernel.attributes.get("alpha", 1.0) != 1:
+        bias = np.full(shape, -0.0, a.dtype)  # which adds nothing, not even to -0
+    return Operands(a, b, bias)
+
+
+def _has_bias(kernel: Kernel) -> bool:
+    return kernel.shape(2) is not None and bool(kernel.attributes.get("beta", 1.0))
+
+
+def _with_computed_inputs(kernel: Kernel) -> Kernel:
+    """Returns the kernel whose stored inputs but the second are computed: they are not packed."""
+    names = [name for place, name in enumerate(kernel.node.input) if place != 1]
+    stored = {name: kernel.constants[name] for name in names if name in kernel.constants}
+    inputs = {name: (value.dtype, value.shape) for name, value in stored.items()}
+    constants = {name: value for name, value in kernel.constants.items() if name not in stored}
+    return replace(kernel, inputs={**kernel.inputs, **inputs}, constants=constants)
+
+
+def _samples(kernel: Kernel) -> list[Sample]:
+    """Returns runs with random inputs and weights: real weights may be zeros, or few values."""
+    random = np.random.default_rng(0)
+    weights = kernel.constant(1)
+    if weights is not None:
+        drawn = random.standard_normal(weights.shape).astype(weights.dtype)
+        kernel = kernel.with_constants({1: drawn})
+    samples: list[Sample] = []
+    count = _LEAST_SAMPLES
+    while len(samples) < count:
+        inputs = kernel.draw(random, len(samples))
+        operands = _operands(kernel, kernel.values(inputs))
+        samples.append(Sample(operands, kernel.run(inputs)[0].reshape(-1, operands.b.shape[2])))
+        several = _SAMPLED_PRODUCTS / (operands.a.size * operands.b.shape[2])
+        count = int(np.clip(several, _LEAST_SAMPLES, _MOST_SAMPLES))
+    return samples
+
+
+def _rules_of_element(kernel: Kernel, row: int, column: int) -> Iterator[Rule]:
+    """Yields known orders, then the one that probes find. Raises NotKnown if these take long."""
+    alpha, has_bias = kernel.attributes.get("alpha", 1.0), _has_bias(kernel)
+    terms, add = _element(kernel, row, column)
+    for rule in orders_of_products(terms, has_bias or alpha != 1, alpha != 1):
+        yield Rule(rule.text, {**rule.facts, "scale": alpha} if alpha != 1 else rule.facts)
+    if alpha != 1:
+        raise NotKnown("no known order of additions fits, and a factor hides the order from probes")
+    start = time.perf_counter()
+    add(np.ones(terms + has_bias, np.float32))
+    if 2 * terms * (time.perf_counter() - start) > _MOST_SECONDS:
+        raise NotKnown("no known order of additions fits, and probes would take too long")
+    yield from sum_rules(add, terms + has_bias)
+
+
+def _element(kernel: Kernel, row: int, column: int) -> tuple[int, Callable[[Array], float]]:
+    """Returns the number of terms of an element, and a function of these and of the bias."""
+    names = list(kernel.node.input)
+    values = {
+        name: np.ones(kernel.shape(place) or (), _dtype(kernel, place))
+        for place, name in enumerate(names)
+        if name
+    }
+    lines, right = _matrices(kernel, values[names[0]], values[names[1]])
+    terms = lines.shape[-1]
+    if kernel.constant(1) is not None:
+        kernel = kernel.with_constants({1: values[names[1]]})
+
+    def add(numbers: Array) -> float:
+        lines[..., row % lines.shape[-2], :] = numbers[:terms]
+        if len(numbers) > terms:
+            values[names[2]][...] = numbers[terms] / kernel.attributes.get("beta", 1.0)
+        return float(kernel.run(values)[0].reshape(-1, right.shape[-1])[row, column])
+
+    return terms, add
+
+
+_PRODUCTS = _Products()
+REPLAYS = {
+    "MatMul": _PRODUCTS,
+    "Gemm": _PRODUCTS,
+    "com.microsoft:FusedMatMul": _PRODUCTS,
+    "com.microsoft:FusedGemm": _WithActivation(),
+}
