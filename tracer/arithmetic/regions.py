@@ -49,7 +49,7 @@ def find_regions(
     `candidates` are rules that an element, by row and column, may have. Raises NotKnown if none of
     them fits an element.
     """
-    labels = np.full(samples[0].output.shape, -1)
+    labels: Array = np.full(samples[0].output.shape, -1)
     rules: list[Rule] = []
     while (labels < 0).any():
         row, column = divmod(int(np.argmax(labels < 0)), labels.shape[1])

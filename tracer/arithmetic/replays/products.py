@@ -55,10 +55,7 @@ class _WithActivation:
 
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
         activation = _activation(kernel)
-        products = reveal(_PRODUCTS, _without_activation(kernel))
-        if activation is None:
-            yield products
-            return
+        products = reveal(_PRODUCTS, _gemm(kernel))
         last = reveal(replay_of("", activation.op_type), activation)
         facts = {"products": products.facts, "activation": last.facts}
         yield Rule(f"{products.text}; then {activation.op_type}: {last.text}", facts)
@@ -67,26 +64,25 @@ class _WithActivation:
         self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
     ) -> list[Array]:
         activation = _activation(kernel)
-        if activation is None:
-            return _PRODUCTS.replay(_without_activation(kernel), facts, inputs)
-        sums = _PRODUCTS.replay(_without_activation(kernel), facts["products"], inputs)
+        sums = _PRODUCTS.replay(_gemm(kernel), facts["products"], inputs)
         last = replay_of("", activation.op_type)
         return last.replay(activation, facts["activation"], {"x": sums[0]})
 
 
-def _without_activation(kernel: Kernel) -> Kernel:
-    return kernel.without_attributes(*(n for n in kernel.attributes if n.startswith("activation")))
+def _gemm(kernel: Kernel) -> Kernel:
+    bare = kernel.without_attributes(*(n for n in kernel.attributes if n.startswith("activation")))
+    bare.node.op_type, bare.node.domain = "Gemm", ""
+    return bare
 
 
-def _activation(kernel: Kernel) -> Kernel | None:
+def _activation(kernel: Kernel) -> Kernel:
     """Returns the kernel of the function that a product ends with, of an input "x"."""
     values = kernel.attributes
-    if not values.get("activation"):
-        return None
     given = {name: values.get(f"activation_{name}") for name in ("alpha", "beta", "gamma")}
     given = {name: value for name, value in given.items() if value is not None}
     node = helper.make_node(values["activation"], ["x"], ["y"], **given)
-    shape = (kernel.shape(0) or ())[bool(values.get("transA"))], (kernel.shape(1) or ())[-1]
+    left, right = kernel.shape(0) or (), kernel.shape(1) or ()
+    shape = left[bool(values.get("transA"))], right[not values.get("transB")]
     return Kernel(node, {"x": (_dtype(kernel, 0), shape)}, {}, kernel.opsets, kernel.threads)
 
 
