@@ -1,0 +1,87 @@
+"""Reductions, poolings and normalisations of channels are replayed with onnxruntime's bits."""
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.replays import replay_of
+from tracer.arithmetic.rule import are_equal, reveal
+
+FLOAT = np.dtype(np.float32)
+BLOCKED = "com.microsoft.nchwc"
+
+
+def check(op_type, shapes, attributes, domain="", opset=11, threads=2):
+    """Asserts that random outputs, with zeros of both signs, are replayed; returns the facts."""
+    inputs = [f"x{place}" for place in range(len(shapes))]
+    node = helper.make_node(op_type, inputs, ["y"], domain=domain, **attributes)
+    opsets = {"": opset, **({domain: 1} if domain else {})}
+    stored = {
+        name: np.abs(np.random.default_rng(1).standard_normal(shape)).astype(np.float32)
+        for name, shape in zip(inputs, shapes, strict=True)
+        if len(shape) == 1
+    }
+    computed = {n: (FLOAT, s) for n, s in zip(inputs, shapes, strict=True) if n not in stored}
+    kernel = Kernel(node, computed, stored, opsets, threads)
+    replay = replay_of(domain, op_type)
+    rule = reveal(replay, kernel)
+    for turn in range(3):
+        drawn = kernel.draw(np.random.default_rng(7), turn)
+        assert are_equal(kernel.run(drawn)[0], replay.replay(kernel, rule.facts, drawn)[0]).all()
+    return rule.facts
+
+
+REDUCTIONS = ("Sum", "Mean", "L1", "L2", "SumSquare", "LogSum", "Max", "Min")
+
+
+@pytest.mark.parametrize("axes", [[-1], [0], [1], [2, 3], [0, 1, 2, 3], [0, 2, 3], [1, 3]])
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions(name, axes):
+    check(f"Reduce{name}", [(3, 6, 7, 9)], {"axes": axes})
+
+
+def test_ways_of_sums():
+    shape = [(2, 40, 6, 5)]
+    assert check("ReduceSum", shape, {"axes": [3]})["way"] == "aligned"
+    assert check("ReduceMean", shape, {"axes": [1]})["way"] == "product"
+    assert check("ReduceSum", shape, {"axes": [0, 2, 3]})["way"] == "blocks"
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"kernel_shape": [3, 3]},
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+        {"kernel_shape": [3, 2], "strides": [3, 3], "pads": [1, 0, 1, 1]},
+        {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+        {"kernel_shape": [12, 13]},
+    ],
+)
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("domain", ["", BLOCKED])
+def test_poolings(op_type, attributes, domain):
+    check(op_type, [(2, 32, 12, 13)], attributes, domain)
+
+
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
+def test_poolings_of_other_ranks(op_type):
+    check(op_type, [(2, 6, 33)], {"kernel_shape": [3], "strides": [2]})
+    check(op_type, [(2, 6, 7, 8, 9)], {"kernel_shape": [3, 3, 3], "strides": [2, 2, 2]})
+
+
+@pytest.mark.parametrize("op_type", ["GlobalMaxPool", "GlobalAveragePool"])
+@pytest.mark.parametrize("domain", ["", BLOCKED])
+@pytest.mark.parametrize("size", [(7, 7), (12, 13), (1, 1)])
+def test_global_poolings(op_type, domain, size):
+    check(op_type, [(2, 32, *size)], {}, domain)
+
+
+@pytest.mark.parametrize("size", [(5, 7), (16, 16), (1,)])
+def test_normalisations_of_channels(size):
+    check("BatchNormalization", [(2, 8, *size), *[(8,)] * 4], {}, opset=15)
+    check("InstanceNormalization", [(2, 8, *size), (8,), (8,)], {})
+
+
+def test_mean_of_tensors():
+    check("Mean", [(3, 341)] * 3, {})
