@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tracer.api.narrow import narrow
     from tracer.api.profile import profile
     from tracer.api.quantize import quantize
+    from tracer.api.replay import replay
     from tracer.api.results import load, merge, save
     from tracer.api.tune import tune
     from tracer.api.whatif import what_if
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from tracer.interpreter.interpreter import Interpreter
     from tracer.limits import Limits
     from tracer.quantization.options import QuantizationOptions, WeightOptions
+    from tracer.records.replayed import Replayed
     from tracer.records.result import ViewOptions
     from tracer.records.trace import Trace
     from tracer.records.transformed import Narrowed, Quantized, Tuned
@@ -74,6 +76,7 @@ __all__ = [
     "Policy",
     "QuantizationOptions",
     "Quantized",
+    "Replayed",
     "Samples",
     "SideSettings",
     "ThresholdError",
@@ -99,6 +102,7 @@ __all__ = [
     "profile",
     "profile_framework",
     "quantize",
+    "replay",
     "save",
     "sweep",
     "tune",
@@ -119,6 +123,7 @@ _NAMES = {
     "tracer.api.narrow": "narrow",
     "tracer.api.profile": "profile",
     "tracer.api.quantize": "quantize",
+    "tracer.api.replay": "replay",
     "tracer.api.results": "load merge save",
     "tracer.api.tune": "tune",
     "tracer.api.whatif": "what_if",
@@ -130,6 +135,7 @@ _NAMES = {
     "tracer.interpreter.interpreter": "Interpreter",
     "tracer.limits": "Limits",
     "tracer.quantization.options": "QuantizationOptions WeightOptions",
+    "tracer.records.replayed": "Replayed",
     "tracer.records.result": "ViewOptions",
     "tracer.records.trace": "Trace",
     "tracer.records.transformed": "Narrowed Quantized Tuned",

@@ -9,21 +9,25 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 from onnx import numpy_helper
 
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.replays import interpreter, replay_of
 from tracer.arithmetic.rule import NotKnown, Rule, are_equal
 from tracer.errors import ModelError
-from tracer.executors.onnxruntime import all_outputs, feeding, sessions
+from tracer.executors.onnxruntime import all_outputs, feeding, kernel_nodes, sessions
+from tracer.executors.onnxruntime.profile_events import Label
 from tracer.executors.settings import OrtSettings
 from tracer.graph import stored_weights
 from tracer.graph.model import Model, expanded_keys
 from tracer.inputs.feedset import Feeds
+from tracer.records import trace
 from tracer.support.temporary import TemporaryFolder
 from tracer.support.types import Array
 
-_SAVED = "saved.onnx"
+RUNTIME = f"onnxruntime {ort.__version__}"
+_SAVED, _CPU = "saved.onnx", "CPUExecutionProvider"
 _INDEX_BYTES = 4
 """Bytes of integers that are indices or sizes; smaller ones are quantised values."""
 RuleOf: TypeAlias = Callable[[Kernel], Rule]
@@ -66,6 +70,19 @@ class SavedGraph:
     def nodes(self) -> list[onnx.NodeProto]:
         """The nodes, in the order in which they run."""
         return list(self.proto.graph.node)
+
+    def names(self, model: Model) -> list[str]:
+        """Returns the names of the nodes, with the keys of the nodes of `model` in them."""
+        return [kernel_nodes.original(model, node.name) or node.op_type for node in self.nodes]
+
+    def ran(self, model: Model) -> tuple[trace.Kernel, ...]:
+        """Returns the kernels as an attribution to nodes of `model` reads them."""
+        saved = Model(self.proto, None, "", expanded_keys(self.proto)).nodes
+        matches = [node for node in saved if node.scope.owner is None]
+        labels = [Label(each.proto.name, 0, each.op_type, _CPU) for each in matches]
+        return kernel_nodes.kernels(
+            model, kernel_nodes.SavedNodes(saved), labels, [1.0] * len(labels), matches=matches
+        )
 
     def runner(self) -> Callable[[Feeds], dict[str, Any]]:
         """Returns a function from feeds to the values of all tensors, the feeds among them."""

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import cloup
 
-from tracer.analyzers.options import SAMPLE
+from tracer.analyzers.options import SAMPLE, ViewOptions
 from tracer.api import interpret as api
+from tracer.api import replay
 from tracer.cli import _accumulating, _options
 from tracer.cli._command import Command
 from tracer.cli._messages import progress, tell, tell_written
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from tracer.support.tolerance import Tolerance
 
 _NPZ = ".npz"
+_AS = "Give --as onnxruntime as well."
+_ALONE = "Leave out --accumulator, --against, --fallback and options of the table."
+_OTHERS = ("against", "fallback", "register", "energy")
 
 
 def _tensor_output(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,6 +82,7 @@ def _check_writable(path: Path, force: bool) -> None:
 @cloup.command(cls=Command)
 @_options.SUBJECT
 @_options.declared(api.InterpretArguments)
+@_options.declared(replay.RuntimeArguments, "runtime")
 @_options.TOLERANCE
 @_options.WORKERS
 @_options.RUN_LIMITS
@@ -87,6 +92,7 @@ def _check_writable(path: Path, force: bool) -> None:
 def command(
     model: ModelSource,
     options: dict[str, Any],
+    runtime: dict[str, Any],
     tolerance: Tolerance,
     cluster: str | None,
     limits: Limits,
@@ -111,9 +117,13 @@ def command(
     it, the model runs on the first batch alone. With --by sample, samples run one at a time, and
     the table shows which of them overflow.
 
+    --as onnxruntime computes each kernel by the rule of its arithmetic, which probes reveal, and
+    shows whether all bits are those of onnxruntime; see 'tracer docs last-bit'.
+
     \b
     Examples:
       tracer interpret model.onnx
+      tracer interpret model.onnx --as onnxruntime --optimization none --threads 1
       tracer interpret model.onnx --against ort --rtol 1e-4 -o differences.csv
       tracer interpret model.onnx --fallback ort
       tracer interpret model.onnx --inputs test_data_set_0 -o outputs.npz
@@ -124,6 +134,12 @@ def command(
     """
     from tracer.records.trace import Trace
 
+    if runtime["runtime"] is not None:
+        if accumulating or tensors or cluster:
+            raise UsageError(f"--as {runtime['runtime']} compares bits, and nothing else", _ALONE)
+        return _replay(model, options, runtime, limits, output)
+    if runtime["anew"] or runtime["optimization"] != "all":
+        raise UsageError("--optimization and --anew are for the arithmetic of a runtime", _AS)
     output.check(Trace)
     if options["against"] and accumulating is not None:
         raise UsageError("--against and --accumulator together", "Leave out one of them.")
@@ -144,6 +160,30 @@ def command(
     if witness is not None:
         witness.finish(trace)
     return _verdict(trace, tolerance) if options["against"] else 0
+
+
+def _replay(
+    model: ModelSource,
+    options: dict[str, Any],
+    runtime: dict[str, Any],
+    limits: Limits,
+    output: Output,
+) -> int:
+    """Shows which kernels of a runtime are replayed with equal bits."""
+    from tracer.records.replayed import Replayed
+
+    shared = _options.names(replay.ReplayArguments)
+    names = {name for name in (*shared, "inputs") if name in options}
+    typed = [name for name in _OTHERS if options[name]]
+    if typed or output.options != ViewOptions(top=output.options.top, notes=output.options.notes,
+                                              redact=output.options.redact):  # fmt: skip
+        raise UsageError(f"--as {runtime['runtime']} compares bits, and nothing else", _ALONE)
+    output.check(Replayed)
+    with progress() as report:
+        chosen = {name: options[name] for name in names}
+        result = replay.replay(model, limits=limits, progress=report, **chosen, **runtime)
+    output.emit(result)
+    return 0
 
 
 def _verdict(trace: Trace, tolerance: Tolerance) -> int:

@@ -1,0 +1,98 @@
+"""The view of a Replayed: the bits of each kernel, its rule, and the digests of the outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.file_formats.json import fields
+from tracer.analyzers.views.page import (
+    Column,
+    Page,
+    Row,
+    Table,
+    name_column,
+    record_table,
+)
+from tracer.analyzers.views.text import plural
+from tracer.records.replayed import Replayed, ReplayedKernel
+
+_DIGITS = 16
+"""Digits of a SHA-256 that a line shows; files have all of them."""
+
+
+def page(result: Replayed, options: ViewOptions) -> Page:
+    """How many kernels are equal, the digests of the outputs, and a row for each kernel."""
+    settings = result.settings
+    title = (
+        f"{result.model.name} · {result.runtime}, level {settings['optimization']}, "
+        f"{plural(settings['threads'], 'thread')}"
+    )
+    head = (_sentence(result), *_digests(result))
+    kernels = Table(title, _COLUMNS, table(result, options), head=head, is_long=True)
+    return Page((kernels,), (*result.notes, *_unknown(result)))
+
+
+def table(result: Replayed, options: ViewOptions) -> pd.DataFrame:
+    """A row for each kernel, in the order in which they run."""
+    rows = record_table(ReplayedKernel, result.kernels)
+    rows["nodes"] = [" ".join(kernel.nodes) for kernel in result.kernels]
+    rows["is_equal"] = [kernel.is_equal for kernel in result.kernels]
+    return rows
+
+
+def document(result: Replayed, options: ViewOptions) -> dict[str, Any]:
+    """Everything."""
+    return fields(
+        result, "model", "runtime", "settings", "inputs", "equal", "outputs", "kernels", "notes"
+    )
+
+
+def _sentence(result: Replayed) -> str:
+    inputs = f" on {plural(result.inputs, 'input')}" if result.inputs > 1 else ""
+    return f"{result.equal} of {plural(len(result.kernels), 'kernel')} have equal bits{inputs}"
+
+
+def _digests(result: Replayed) -> Iterator[str]:
+    runtime = result.runtime.partition(" ")[0]
+    for each in result.outputs:
+        digest = f"{runtime}'s SHA-256, {each.sha256[:_DIGITS]}…"
+        if each.replayed is None:
+            yield f"{each.output}: no replay; {digest}"
+        elif each.replayed == each.sha256:
+            yield f"{each.output}: the replay has {digest}"
+        else:
+            yield f"{each.output}: {each.replayed[:_DIGITS]}… of the replay is not {digest}"
+
+
+def _unknown(result: Replayed) -> Iterator[str]:
+    for kernel in result.kernels:
+        if kernel.reason:
+            yield f"rule not known: {kernel.node} ({kernel.op_type}): {kernel.reason}"
+
+
+def _equal(row: Row) -> str:
+    return "all" if row["is_equal"] else f"{row['equal']:,.0f} of {row['size']:,.0f}"
+
+
+def _ulps(row: Row) -> str:
+    if row["is_equal"] or pd.isna(row["ulps"]):
+        return ""
+    return "∞" if math.isinf(row["ulps"]) else f"{row['ulps']:,.0f}"
+
+
+def _rule(row: Row) -> str:
+    return str(row["rule"] or "not known")
+
+
+_COLUMNS = (
+    name_column("node", "node", 0),
+    name_column("kernel", "op_type", 1),
+    Column("equal bits", "equal", _equal, 2),
+    Column("ulp", "ulps", _ulps, 3),
+    Column("rule", "rule", _rule, 4, is_name=True, cut="end"),
+)

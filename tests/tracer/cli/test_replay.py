@@ -1,0 +1,75 @@
+"""`tracer interpret --as onnxruntime` as a user meets it."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import tracer
+import tracer.cli
+
+LENET = Path(__file__).parents[3] / "models/lenet/lenet.int8.onnx"
+BODY = """<ir_version: 8, opset_import: ["" : 17]>
+    net (bool c, float[3] x) => (float[3] y) {
+        y = If (c) <then_branch = yes () => (float[3] a) { a = Neg(x) },
+                    else_branch = no () => (float[3] b) { b = Neg(x) }> }"""
+
+
+def run(capfd, *args):
+    code = tracer.cli.main(["interpret", *(str(arg) for arg in args), "--as", "onnxruntime"])
+    out = capfd.readouterr()
+    return code, out.out, out.err
+
+
+def test_the_table_fits_a_terminal(capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = run(capfd, LENET, "--threads", 1, "--top", 0, "-q")
+    assert code == 0
+    lines = [line.rstrip() for line in out.splitlines() if line.strip()]
+    assert max(map(len, lines)) <= 80
+    version, digest = ort.__version__, lines[2][-17:]
+    assert lines[:6] == [
+        f"lenet.int8.onnx · onnxruntime {version}, level all, 1 thread",
+        "12 of 12 kernels have equal bits",
+        f"linear_2: the replay has onnxruntime's SHA-256, {digest}",
+        " node                       kernel            equal bits  rule",
+        f" {'─' * 77}",
+        " x_QuantizeLinear           QuantizeLinear           all  each result is roun…",
+    ]
+
+
+def test_the_digest_is_that_of_a_session_on_all_inputs(capfd, tmp_path):
+    inputs = np.random.default_rng(0).random((6, 3, 32, 32), np.float32)
+    np.savez(tmp_path / "x.npz", x=inputs)
+    session = ort.InferenceSession(str(LENET), providers=["CPUExecutionProvider"])
+    each = [session.run(None, {"x": inputs[at : at + 2]})[0].tobytes() for at in (0, 2, 4)]
+    expected = hashlib.sha256(b"".join(each)).hexdigest()
+    args = ("--inputs", tmp_path / "x.npz", "--batch", 2, "--json")
+    code, out, _ = run(capfd, LENET, *args)
+    result = json.loads(out)
+    assert (code, result["inputs"]) == (0, 3)
+    assert [(o["sha256"], o["replayed"]) for o in result["outputs"]] == [(expected, expected)]
+
+
+def test_what_is_not_known_is_named(capfd, tmp_path):
+    onnx.save(onnx.parser.parse_model(BODY), tmp_path / "body.onnx")
+    code, out, _ = run(capfd, tmp_path / "body.onnx", "--notes", "--optimization", "none")
+    assert code == 0
+    assert "0 of 1 kernel have equal bits" in out
+    assert "(If): it runs other graphs" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("others", [("--against", "ort"), ("--by", "op"), ("--accumulator", "16")])
+def test_options_of_numpys_arithmetic_are_refused(capfd, others):
+    code, out, err = run(capfd, LENET, *others)
+    assert (code, out) == (2, "")
+    assert "--as onnxruntime compares bits" in err
+
+
+def test_a_level_without_a_runtime_is_refused(capfd):
+    assert tracer.cli.main(["interpret", str(LENET), "--optimization", "none"]) == 2
+    assert "Give --as onnxruntime" in capfd.readouterr().err

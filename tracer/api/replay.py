@@ -1,0 +1,71 @@
+"""Replays the arithmetic of another runtime, to the last bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tracer.api import _calls
+from tracer.api._calls import Contained, contained
+from tracer.support.arguments import FLAG, TEXT, maybe, option, part
+
+if TYPE_CHECKING:
+    from tracer.exporters.subject import ModelSource
+    from tracer.inputs.request import InputPaths, Samples
+    from tracer.records.replayed import Replayed
+
+_GROUP = "Arithmetic of a runtime"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeArguments:
+    """What sets the runtime whose arithmetic is replayed."""
+
+    runtime: Literal["onnxruntime"] | None = option(
+        "Compute each kernel that onnxruntime runs by the rule of its arithmetic, and compare the "
+        "bits: --as onnxruntime.  [default: numpy's arithmetic]",
+        None, group=_GROUP, rule=maybe(TEXT), flag="--as", reads=("choice", "onnxruntime"),
+        metavar="RUNTIME", common=True,
+    )  # fmt: skip
+    optimization: str = _calls.optimization("all", group=_GROUP)
+    anew: bool = option("Reveal rules anew, and store them.", False, group=_GROUP, rule=FLAG)
+
+
+@dataclass(frozen=True)
+class ReplayArguments(RuntimeArguments, Contained):
+    """The arguments of `replay`."""
+
+    model: ModelSource
+    _: KW_ONLY
+    batch: int | None = _calls.batch("the model's own, 64 with --data")
+    dims: Mapping[str, int] | None = _calls.dims()
+    inputs: InputPaths | Samples = part(_calls.Inputs, None, build=_calls.chosen_inputs)
+    seed: int = _calls.seed()
+    threads: int = _calls.threads()
+
+
+@contained(ReplayArguments)
+def replay(call: ReplayArguments) -> Replayed:
+    """Replays every kernel that onnxruntime runs for `model`, and compares the bits.
+
+    Kernels are those of the graph at the level `optimization`. Probes reveal how each one
+    computes: the order of additions, FMA or multiply and add, polynomials of functions. A rule
+    is claimed after 10,000 random results had equal bits, and is stored for this processor, these
+    `threads` and this onnxruntime. Each kernel is then fed the values that onnxruntime computed.
+    A kernel without a rule is computed by the interpreter, and `reason` says why none is known.
+
+    Then the whole graph is computed by rules alone, and the SHA-256 of each output is compared
+    with that of a session on the model itself, over all `inputs`.
+
+    The model runs in a child process, within `limits`, or with `in_process` in this one. Raises
+    the errors of `tracer.errors`.
+
+    >>> import tracer
+    >>> replayed = tracer.replay("models/lenet/lenet.int8.onnx", threads=1)
+    >>> replayed.equal == len(replayed.kernels)
+    True
+    """
+    from tracer.api import _replay
+
+    return _replay.replay(call)
