@@ -1,0 +1,47 @@
+"""LSTM and GRU are replayed with onnxruntime's bits."""
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.replays import replay_of
+from tracer.arithmetic.rule import are_equal, reveal
+
+FLOAT = np.dtype(np.float32)
+GATES = {"LSTM": 4, "GRU": 3}
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(
+    ("op_type", "attributes"),
+    [
+        ("LSTM", {"direction": "bidirectional"}),
+        ("LSTM", {"clip": 0.5, "activations": ["Sigmoid", "Relu", "Tanh"]}),
+        ("GRU", {"direction": "reverse"}),
+        ("GRU", {"direction": "bidirectional", "linear_before_reset": 1}),
+    ],
+)
+def test_a_recurrent_operator_has_the_bits_of_onnxruntime(op_type, attributes, batch):
+    steps, inputs, size = 5, 40, 24
+    both = 1 + (attributes.get("direction") == "bidirectional")
+    random, rows = np.random.default_rng(0), GATES[op_type] * size
+    draw = lambda *shape: (random.standard_normal(shape) / 3).astype(np.float32)  # noqa: E731
+    constants = {
+        "w": draw(both, rows, inputs), "r": draw(both, rows, size), "b": draw(both, 2 * rows)
+    }  # fmt: skip
+    states = ["h", "c"][: 1 + (op_type == "LSTM")]
+    node = helper.make_node(
+        op_type, ["x", "w", "r", "b", "", *states], ["y", "y_h", "y_c"][: 1 + len(states)],
+        hidden_size=size, **attributes,
+    )  # fmt: skip
+    taken = {
+        "x": (FLOAT, (steps, batch, inputs)),
+        **dict.fromkeys(states, (FLOAT, (both, batch, size))),
+    }
+    kernel = Kernel(node, taken, constants, {"": 17})
+    replay = replay_of("", op_type)
+    rule = reveal(replay, kernel)
+    values = kernel.draw(np.random.default_rng(7))
+    pairs = zip(kernel.run(values), replay.replay(kernel, rule.facts, values), strict=True)
+    assert all(are_equal(*pair).all() for pair in pairs)
