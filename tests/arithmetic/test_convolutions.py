@@ -105,8 +105,8 @@ def test_200_forms_have_the_bits_of_onnxruntime(form):
 @pytest.mark.parametrize(
     ("form", "x", "w", "attributes", "text"),
     [
-        ("Conv", (1, 16, 32, 32), (16, 16, 3, 3), {}, "fused multiply-add, in blocks of 128 terms"),
-        ("Conv", (1, 64, 7, 7), (64, 64, 3, 3), {"pads": [1] * 4}, "in blocks of 256 terms"),
+        ("Conv", (1, 16, 32, 32), (16, 16, 3, 3), {}, "fused multiply-add, in blocks of 128"),
+        ("Conv", (1, 64, 7, 7), (64, 64, 3, 3), {"pads": [1] * 4}, "in blocks of 256, then"),
         ("Conv", (1, 32, 9, 9), (32, 1, 3, 3), {"group": 32}, "multiply, then add, in blocks of 4"),
         (
             "Conv",
@@ -147,3 +147,18 @@ def test_convolutions_of_models_have_the_bits_of_onnxruntime(name, level, thread
         replayed = runs.replay(kernel, rules.of(kernel), {n: values[n] for n in kernel.inputs})
         assert are_equal(values[node.output[0]], replayed[0]).all(), node.name
     assert len(nodes) >= 2
+
+
+@pytest.mark.parametrize(
+    ("op_type", "shape", "attributes"),
+    [
+        ("ReorderInput", (2, 32, 5, 7), {}),
+        ("ReorderInput", (2, 5, 7, 32), {"channels_last": 1}),
+        ("ReorderOutput", (2, 32, 5, 7), {"channels": 27}),
+        ("ReorderOutput", (2, 32, 5, 7), {"channels": 32, "channels_last": 1}),
+        ("Upsample", (2, 32, 5, 7), {"scales": [1, 1, 2, 3], "mode": "nearest"}),
+    ],
+)
+def test_moves_into_blocks_of_channels_have_the_bits_of_onnxruntime(op_type, shape, attributes):
+    node = helper.make_node(op_type, ["x"], ["y"], domain=layouts.DOMAIN, **attributes)
+    assert_equal_bits(Kernel(node, {"x": (FLOAT, shape)}, {}, OPSETS))

@@ -65,6 +65,11 @@ def registers(program: Sequence[int] | np.ndarray) -> int:
     return int(np.cumsum(np.where(steps < JOIN, 1 - steps, -1)).max())  # ADD is 1
 
 
+def with_terms(program: Program, terms: Sequence[int] | np.ndarray) -> Program:
+    """Returns a program whose term k is replaced by `terms[k]`."""
+    return [4 * int(terms[step // 4]) + step % 4 if step % 4 < JOIN else step for step in program]
+
+
 def describe(program: Program) -> str:
     """Returns the order in words: the runs of terms that are added one after the other."""
     runs, joins = [], 0

@@ -17,11 +17,14 @@ import numpy as np
 
 from tracer.arithmetic import trees
 from tracer.interpreter.compiled_code import loaded
+from tracer.interpreter.numeric import parallel
 from tracer.interpreter.numeric.windows import Window, padded, patches, window
 from tracer.support.types import Array
 
 _TILE = 1 << 21
 """Elements of a matrix of patches: 8 MB."""
+_BLOCK = 1 << 22
+"""Products that one thread computes at a time: half a millisecond."""
 _NOTHING = np.empty((0, 0, 0), np.float32)
 
 
@@ -91,11 +94,21 @@ def convolve(facts: Mapping[str, Any], given: Operands) -> Array:
 def _sums(order: Mapping[str, Any], a: Array, b: Array, z: Array | None) -> Array:
     """Returns the sums (G, M, N) of `a` (G, M, K), `b` (G, K, N) and a residual `z` in an order."""
     out = np.empty((*a.shape[:2], b.shape[2]), np.float32)
-    loaded("windows", "tracer.arithmetic.kernels").convolve(
-        *_compact(tuple(order["program"])), (bool(order["fused"]), bool(order["from_zero"])),
-        np.ascontiguousarray(a), np.ascontiguousarray(b),
-        _NOTHING if z is None else np.ascontiguousarray(z), out,
-    )  # fmt: skip
+    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    program, depth = _compact(tuple(order["program"]))
+    way = bool(order["fused"]), bool(order["from_zero"])
+    is_grouped = len(a) > 1
+    products = a[0].size * b.shape[2] if is_grouped else b[0].size
+    parts = parallel.pieces(len(a) if is_grouped else a.shape[1], max(1, _BLOCK // products))
+
+    def work(index: int) -> None:
+        part = (parts[index],) if is_grouped else (slice(None), parts[index])
+        loaded("windows", "tracer.arithmetic.kernels").convolve(
+            program, depth, way, a[part], b[parts[index]] if is_grouped else b,
+            _NOTHING if z is None else np.ascontiguousarray(z[part]), out[part],
+        )  # fmt: skip
+
+    parallel.run_blocks(len(parts), work)
     return out
 
 

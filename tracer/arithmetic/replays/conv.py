@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from tracer.arithmetic import layouts, replays, sums, trees
+from tracer.arithmetic import layouts, orders, replays, sums, trees
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.rule import NotKnown, Replay, Rule, are_equal, reveal
 from tracer.arithmetic.windows import Operands, convolve, slide
@@ -19,8 +19,10 @@ from tracer.support.types import Array
 
 _FLOAT = np.dtype(np.float32)
 _FUSED, _PLAIN = (True, True), (False, True)
-_LEAST_SEEN, _MOST_TRIES, _MOST_TOLD = 30, 40, 4
-"""Results at a position that tell which order fits there; orders that are tried, and told."""
+_LEAST_RUNS, _LEAST_SEEN = 2, 30
+"""Random runs, and results of each place, that tell which order fits there."""
+_MOST_TRIES, _MOST_TOLD = 40, 4
+"""Orders that are tried for one kernel, and that are told."""
 Way = tuple[bool, bool]
 
 
@@ -38,8 +40,8 @@ class _Conv:
             more["activation"] = reveal(_replay_of(activation), activation).facts
             then = f", then {activation.op_type}"
         bare = kernel.without_attributes("activation", "activation_params")
-        for rule in _sum_rules(bare, block):
-            yield Rule(rule.text + then, {**rule.facts, **more})
+        rule = _rule_of_sums(bare, block)
+        yield Rule(rule.text + then, {**rule.facts, **more})
 
     def replay(
         self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
@@ -68,17 +70,6 @@ def _operands(kernel: Kernel, block: int, inputs: Mapping[str, Array]) -> Operan
     return Operands(x, w, bias, residual, slid, kernel.attributes.get("group", 1))
 
 
-def _sum_rules(kernel: Kernel, block: int) -> Iterator[Rule]:
-    """Yields rules of a convolution without activation, by its shapes, then by probes."""
-    given = _operands(kernel, block, kernel.draw(np.random.default_rng(0)))
-    rules = []
-    for text, program, way in _likely_orders(given, block):
-        place, whole = next(_with_extras(program, given))
-        rules.append(_rule(text + place, whole, way, given))
-        yield rules[-1]
-    yield _by_position(kernel, block, rules)
-
-
 def _likely_orders(given: Operands, block: int) -> Iterator[tuple[str, trees.Program, Way]]:
     """Yields orders that onnxruntime's kernels are known for, the likeliest first.
 
@@ -90,36 +81,27 @@ def _likely_orders(given: Operands, block: int) -> Iterator[tuple[str, trees.Pro
     channels = terms // volume
     if block:
         first = 1 if channels < block else 128 if volume == 1 else block
-        for size in dict.fromkeys((first, block, 128, 1)):
-            blocks = [
-                [c * volume + v for v in range(volume) for c in part]
-                for part in _parts(channels, size)
-            ]
-            text = f"in blocks of {min(size, channels)} channels, position by position"
-            yield text, _program_of(blocks), _FUSED
+        for size in dict.fromkeys(min(size, channels) for size in (first, block, 128, 1)):
+            text = f"in blocks of {size} channels, position by position"
+            yield text, _by_channels(channels, volume, size), _FUSED
         return
     if len(given.w) == given.group:
-        even = terms - terms % 2  # of 3 terms that are left over, 2 are a block
-        few: list[Sequence[int]] = [*_parts(even, 4), *_parts(terms, 1)[even:]]
-        yield "in blocks of 4 terms", _program_of(few), _PLAIN
+        yield "in blocks of 4, then the blocks", orders.four_by_four(terms), _PLAIN
     likely = width = 128
     while columns < terms and width > max(16, 2 * columns - 1):
         likely, width = likely * 2, width // 2
     for size in dict.fromkeys(min(size, terms) for size in (likely, 128, 256, 512, 1024)):
-        text = "one after the other" if size == terms else f"in blocks of {size} terms"
-        yield text, _program_of(_parts(terms, size)), _FUSED
+        text = "one after the other" if size == terms else f"in blocks of {size}, then the blocks"
+        yield text, orders.blocks(terms, size), _FUSED
 
 
-def _parts(count: int, size: int) -> list[range]:
-    return [range(low, min(low + size, count)) for low in range(0, count, size)]
-
-
-def _program_of(blocks: Sequence[Sequence[int]]) -> trees.Program:
-    """Returns the order that adds blocks, of terms one after the other, one after the other."""
-    program = []
-    for number, (first, *others) in enumerate(blocks):
-        program += [4 * first + trees.BEGIN, *(4 * term + trees.ADD for term in others)]
-        program += [trees.JOIN] * (number > 0)
+def _by_channels(channels: int, volume: int, size: int) -> trees.Program:
+    """Returns the order of blocks of channels, each at one position of the window after another."""
+    program: trees.Program = []
+    for low in range(0, channels, size):
+        part = range(low, min(low + size, channels))
+        program += orders.run([c * volume + v for v in range(volume) for c in part])
+        program += [trees.JOIN] * (low > 0)
     return program
 
 
@@ -154,39 +136,59 @@ def _rule(text: str, program: trees.Program, way: Way, given: Operands) -> Rule:
     return Rule(f"{sums.WAYS[way]}, {text}", facts)
 
 
-def _by_position(kernel: Kernel, block: int, rules: Sequence[Rule]) -> Rule:
+def _rule_of_sums(kernel: Kernel, block: int) -> Rule:
     """Returns the rule that has, for each place in the output, the commonest order that fits.
 
-    Where none does, probes find one. Raises NotKnown if that does not fit either.
+    Known orders are tried first; where none fits, probes find one. Weights are random: those of a
+    model may hide orders, as zeros do. Raises NotKnown if nothing fits.
     """
-    random = np.random.default_rng(1)
-    draws: list[tuple[Operands, Array]] = []
-    while len(draws) < 2 or sum(y.size for _, y in draws) < _LEAST_SEEN * draws[0][0].places:
-        inputs = kernel.draw(random)
-        draws.append((_operands(kernel, block, inputs), _output(kernel, block, inputs)))
-    given = draws[0][0]
+    samples = list(_samples(kernel, block))
+    given = samples[0][0]
 
     def fits(rule: Rule) -> Any:
-        equal = [are_equal(convolve(rule.facts, x), y).reshape(y.shape) for x, y in draws]
+        equal = [are_equal(convolve(rule.facts, x), y).reshape(y.shape) for x, y in samples]
         return np.all(np.concatenate(equal).reshape(-1, given.places), axis=0)
 
-    known = [*rules]
-    fitting = [fits(rule) for rule in known]
+    known: list[Rule] = []
+    fitting: list[Any] = [np.zeros(given.places, bool)]
+    for text, program, way in _likely_orders(given, block):
+        place, whole = next(_with_extras(program, given))
+        known.append(_rule(text + place, whole, way, given))
+        fitting.append(fits(known[-1]))
+        if fitting[-1].all():
+            return known[-1]
     while not (covered := np.any(fitting, axis=0)).all():
-        open_places = np.flatnonzero(~covered)
-        place = int(open_places[len(open_places) // 2])
-        program = _probe(kernel, block, given, place)
+        if len(known) > _MOST_TRIES:
+            raise NotKnown("more orders than can be told apart")
+        missing = np.flatnonzero(~covered)
+        target = int(missing[len(missing) // 2])
+        program = _probe(kernel, block, given, target)
         for way, (extras, whole) in product(sums.WAYS, _with_extras(program, given)):
             known.append(_rule(trees.describe(program) + extras, whole, way, given))
             fitting.append(fits(known[-1]))
-            if fitting[-1][place]:
+            if fitting[-1][target]:
                 break
         else:
-            raise NotKnown(f"no order of additions fits place {place} of the output")
-        if len(known) - len(rules) > _MOST_TRIES:
-            raise NotKnown("more orders than can be told apart")
-    ranks = np.argsort(-np.sum(fitting, axis=1), kind="stable")
-    return _merge(known, ranks[np.argmax(np.array(fitting)[ranks], axis=0)])
+            raise NotKnown(f"no order of additions fits place {target} of the output")
+    ranks = np.argsort(-np.sum(fitting[1:], axis=1), kind="stable")
+    return _merge(known, ranks[np.argmax(np.array(fitting[1:])[ranks], axis=0)])
+
+
+def _samples(kernel: Kernel, block: int) -> Iterator[tuple[Operands, Array]]:
+    """Yields operands and outputs of random runs, until each place has been seen often."""
+    random, seen, turn = np.random.default_rng(1), 0, 0
+    stored = {at: kernel.constant(at) for at in range(1, len(kernel.node.input))}
+    drawn = {
+        at: random.standard_normal(value.shape).astype(np.float32)
+        for at, value in stored.items()
+        if value is not None
+    }
+    kernel = kernel.with_constants(drawn)
+    while turn < _LEAST_RUNS or seen < _LEAST_SEEN:
+        inputs = kernel.draw(random)
+        given, output = _operands(kernel, block, inputs), _output(kernel, block, inputs)
+        yield given, output
+        seen, turn = seen + output.size // given.places, turn + 1
 
 
 def _merge(rules: Sequence[Rule], choice: Array) -> Rule:
@@ -235,10 +237,7 @@ def _probe(kernel: Kernel, block: int, given: Operands, place: int) -> trees.Pro
 
     if kernel.constant(0) is not None or len(inside) < 2:
         raise NotKnown("the input cannot be probed")
-    return [
-        4 * int(inside[step // 4]) + step % 4 if step % 4 != trees.JOIN else step
-        for step in trees.find_program(add, len(inside))
-    ]
+    return trees.with_terms(trees.find_program(add, len(inside)), inside)
 
 
 def _activation(kernel: Kernel) -> Kernel | None:
