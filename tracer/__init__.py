@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Policy
     from tracer.analyzers.compare import Comparison
     from tracer.analyzers.fusions import Fusions
-    from tracer.api.compare import SideSettings, compare, sweep
+    from tracer.api.compare import SideSettings, compare, compare_bits, sweep
     from tracer.api.count import count
     from tracer.api.export import export
+    from tracer.api.fingerprint import fingerprint
     from tracer.api.framework import profile_framework
     from tracer.api.fusions import fusions
     from tracer.api.interpret import interpret
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from tracer.interpreter.interpreter import Interpreter
     from tracer.limits import Limits
     from tracer.quantization.options import QuantizationOptions, WeightOptions
+    from tracer.records.bits import BitComparison
+    from tracer.records.fingerprint import Fingerprint
     from tracer.records.replayed import Replayed
     from tracer.records.result import ViewOptions
     from tracer.records.trace import Trace
@@ -60,11 +63,13 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 __version__ = "0.1.0"
 __all__ = [
     "Accumulator",
+    "BitComparison",
     "ClusterError",
     "Comparison",
     "CrashError",
     "ExportOptions",
     "Exported",
+    "Fingerprint",
     "Fusions",
     "InputError",
     "Interpreter",
@@ -90,9 +95,11 @@ __all__ = [
     "WhatIf",
     "WhatIfOptions",
     "compare",
+    "compare_bits",
     "count",
     "errors",
     "export",
+    "fingerprint",
     "fusions",
     "interpret",
     "limits",
@@ -114,9 +121,10 @@ _NAMES = {
     "tracer.accumulators.spec.policy": "Policy",
     "tracer.analyzers.compare": "Comparison",
     "tracer.analyzers.fusions": "Fusions",
-    "tracer.api.compare": "SideSettings compare sweep",
+    "tracer.api.compare": "SideSettings compare compare_bits sweep",
     "tracer.api.count": "count",
     "tracer.api.export": "export",
+    "tracer.api.fingerprint": "fingerprint",
     "tracer.api.framework": "profile_framework",
     "tracer.api.fusions": "fusions",
     "tracer.api.interpret": "interpret",
@@ -135,6 +143,8 @@ _NAMES = {
     "tracer.interpreter.interpreter": "Interpreter",
     "tracer.limits": "Limits",
     "tracer.quantization.options": "QuantizationOptions WeightOptions",
+    "tracer.records.bits": "BitComparison",
+    "tracer.records.fingerprint": "Fingerprint",
     "tracer.records.replayed": "Replayed",
     "tracer.records.result": "ViewOptions",
     "tracer.records.trace": "Trace",

@@ -182,17 +182,24 @@ def replay(kernel: Kernel, rule: Rule | None, inputs: Mapping[str, Array]) -> li
 
 @dataclass(frozen=True)
 class ReplayedRun:
-    """The outputs of a graph by rules alone, and the nodes that have none, by position."""
+    """The outputs of a graph by rules alone, and the nodes that have none, by position.
+
+    `values` are those of all tensors, or of the last ones alone.
+    """
 
     outputs: dict[str, Array] = field(repr=False)
+    values: Mapping[str, Any] = field(repr=False)
     without_rule: dict[int, str]
 
 
-def replay_graph(graph: SavedGraph, rule_of: RuleOf, feeds: Feeds) -> ReplayedRun:
+def replay_graph(
+    graph: SavedGraph, rule_of: RuleOf, feeds: Feeds, keep: bool = False
+) -> ReplayedRun:
     """Computes a graph by the rules of its kernels, one after the other, without onnxruntime.
 
     What has no rule is computed by tracer's interpreter, and `without_rule` has the reason. Raises
-    NotKnown, which names the node, where that lacks an operator as well.
+    NotKnown, which names the node, where that lacks an operator as well. With `keep`, values that
+    no further node reads are kept as well.
     """
     values: dict[str, Any] = dict(feeds)
     without: dict[int, str] = {}
@@ -209,11 +216,12 @@ def replay_graph(graph: SavedGraph, rule_of: RuleOf, feeds: Feeds) -> ReplayedRu
             raise NotKnown(f"{node.op_type} '{node.name}': {unknown}") from unknown
         names = [name for name in node.output if name]
         values.update(zip(names, outputs, strict=True))
-        for name in {*node.input, *names} - {*graph.outputs}:
+        for name in set() if keep else {*node.input, *names} - {*graph.outputs}:
             if last.get(name, -1) <= place:
                 values.pop(name, None)
     found = {name: values.get(name, graph.constants.get(name)) for name in graph.outputs}
-    return ReplayedRun({name: np.asarray(value) for name, value in found.items()}, without)
+    arrays = {name: np.asarray(value) for name, value in found.items()}
+    return ReplayedRun(arrays, values, without)
 
 
 def outputs_of(model: Model, settings: OrtSettings) -> Callable[[Feeds], dict[str, Any]]:

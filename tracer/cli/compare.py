@@ -24,11 +24,16 @@ if TYPE_CHECKING:
 @cloup.command(cls=Command)
 @_options.subject("sides", nargs=-1, required=True, metavar="A B [C …]")
 @_options.declared(api.CompareArguments)
+@_options.declared(api.BitOptions, "bits", api.BitOptions)
 @_options.PROCESS_LIMITS
 @_options.TOLERANCE
 @_options.view(".html .json .csv .md .junit.xml .png .svg", _options.TOP, _options.NOTES)
 def command(
-    sides: tuple[str, ...], options: dict[str, Any], tolerance: Tolerance, output: Output
+    sides: tuple[str, ...],
+    options: dict[str, Any],
+    bits: api.BitOptions,
+    tolerance: Tolerance,
+    output: Output,
 ) -> int:
     """Compare models or saved runs in time, work and values.
 
@@ -39,6 +44,10 @@ def command(
     export. Sides that are run take turns. The exit code is 1 if computed values differ.
 
     With --data, ONNX models are also scored on a data set.
+
+    --bits names the first node whose bits differ, and proves the cause: order of additions, FMA,
+    block size, fusion, threads and others. --machine compares with another machine, by the file
+    that tracer fingerprint wrote there. The exit code is 0, unless --fail-unless-equal is given.
 
     \b
     Examples:
@@ -51,6 +60,9 @@ def command(
       tracer compare net.onnx --batch 1,16,64 -o batches.svg
       tracer compare net.onnx --threads 1,2,4 --by model
       tracer compare llama.onnx llama.int4.onnx --data text:book.txt
+      tracer compare net.onnx@ort:none net.onnx --bits
+      tracer compare net.onnx --bits --batch 1,8
+      tracer compare net.onnx --machine cpu.json
     """
     from tracer.analyzers.compare import Comparison
     from tracer.analyzers.compare.sweep import Sweeps
@@ -62,6 +74,10 @@ def command(
         if len(values) == 1:
             settings[name], several[name] = values[0], ()
     batches, threads = several["batch"], several["threads"]
+    if bits.bits or bits.machine:
+        return _compare_bits(sides, bits, api.SideSettings(**settings), (batches, threads), output)
+    if bits.fail_unless_equal:
+        raise UsageError("--fail-unless-equal is for bits", "Give --bits as well.")
     if batches:
         _refuse_beside_batches(options, threads)
     output.check(Sweeps if batches else Comparison)
@@ -87,6 +103,27 @@ def command(
     for verdict in result.verdicts:
         tell(verdict.line)
     return int(not result.passed)
+
+
+def _compare_bits(
+    sides: tuple[str, ...],
+    bits: api.BitOptions,
+    settings: api.SideSettings,
+    several: tuple[Sequence[int], Sequence[int]],
+    output: Output,
+) -> int:
+    """Shows the first difference of each side, and its cause. Returns the exit code."""
+    from tracer.records.bits import BitComparison
+
+    output.check(BitComparison)
+    batches, threads = several
+    with progress() as report:
+        result = api.compare_bits(
+            sides, settings=settings, machine=bits.machine, threads=threads or None,
+            batches=batches or None, progress=report,
+        )  # fmt: skip
+    output.emit(result)
+    return int(bits.fail_unless_equal and not result.is_equal)
 
 
 def _reading(sides: Sequence[str]) -> AbstractContextManager[None]:

@@ -147,6 +147,8 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("output", "calibrate", "test", "trace", "weights", "plan"), maybe(PATH)),
     **dict.fromkeys(("receive", "peaks", "keep", "note"), maybe(FUNCTION)),
     "progress": maybe(either(FUNCTION, FLAG)),
+    "machine": maybe(PATH),
+    "models": Rule("a list of models", lambda v: isinstance(v, list | tuple)),
     "model": ANYTHING,  # opening or exporting it says what it is not
     "accumulator": maybe(
         either(integer(), PATH, instance(*(f"tracer.accumulators.spec.{name}" for name in

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,10 +29,12 @@ from tracer.support.arguments import (
 if TYPE_CHECKING:
     from tracer.analyzers.compare import Comparison
     from tracer.analyzers.compare.sweep import Sweeps
+    from tracer.records.bits import BitComparison
     from tracer.records.trace import Trace
     from tracer.support.tolerance import Tolerance
 
 _CODE, _ACCURACY, _COMPARISON = "Framework (FILE.py:NAME)", "Accuracy", "Comparison"
+_BITS = "Bits"
 
 
 def _weights(texts: Sequence[str]) -> Path | dict[str, Path] | None:
@@ -241,3 +243,57 @@ def sweep(call: SweepArguments) -> Sweeps:
     from tracer.api.compare import running
 
     return running.sweep(call)
+
+
+@dataclass(frozen=True)
+class BitOptions:
+    """What `tracer compare` takes for a comparison of bits."""
+
+    bits: bool = option(
+        "Compare bits instead of times: name the first node whose bits differ, and the cause.",
+        False, group=_BITS, rule=FLAG, common=True,
+    )  # fmt: skip
+    machine: Path | None = option(
+        "Compare with the machine of this file, which tracer fingerprint wrote there.", None,
+        group=_BITS, common=True, metavar="FILE", reads=("path",),
+    )  # fmt: skip
+    fail_unless_equal: bool = option("Exit 1 if bits differ.", False, group=_BITS, rule=FLAG)
+
+
+@dataclass(frozen=True)
+class BitArguments(Contained):
+    """The arguments of `compare_bits`."""
+
+    sides: Sequence[str | Path]
+    _: KW_ONLY
+    settings: SideSettings = _DEFAULT
+    machine: str | Path | None = argument(None)
+    threads: Sequence[int] | None = argument(None, rule=maybe(several(RULES["threads"])))
+    batches: Sequence[int] | None = argument(None, rule=maybe(several(RULES["batch"])))
+    note: Callable[[str], None] | None = None
+
+
+@contained(BitArguments)
+def compare_bits(call: BitArguments) -> BitComparison:
+    """Compares the bits of each of `sides` with the first one: ONNX models in onnxruntime.
+
+    For each, the first node in the graph's order whose bits differ is named, with the cause. A
+    cause is proven: the replay of the first side, switched in this fact alone and fed the same
+    inputs, has the bits of the other one. With `threads` or `batches`, each side is compared at
+    each of these; a batch of 1 has the first sample of a batch of 8.
+
+    With `machine`, a file of `fingerprint`, each side is compared with that machine, which is
+    replayed here, at the threads, level and batch of the file.
+
+    Sides run in a child process, within `limits`, or with `in_process` in this one. Raises
+    InputError for a file that is no fingerprint or has no such model, and the other errors of
+    `tracer.errors`.
+
+    >>> import tracer
+    >>> sides = ["models/lenet/lenet.int8.onnx"] * 2
+    >>> tracer.compare_bits(sides).is_equal
+    True
+    """
+    from tracer.api.compare import bits
+
+    return bits.compare(call)

@@ -1,0 +1,71 @@
+"""The view of a BitComparison: the first node of each side whose bits differ, and its cause."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.page import Page, Table, name_column, number_column
+from tracer.analyzers.views.text import exponent, plural
+from tracer.records.bits import BitComparison, OutputDifference, SideBits
+
+
+def page(result: BitComparison, options: ViewOptions) -> Page:
+    """A sentence and the rules of each side, and a table of the outputs."""
+    columns = (
+        name_column("side", "side", 0),
+        name_column("output", "output", 1),
+        number_column("equal bits", "share", "{:.2%}".format, 0),
+        number_column("largest difference", "largest", exponent, 0),
+        number_column("ulp", "ulps", "{:.0f}".format, 2),
+        name_column("classes that change", "classes", 1),
+    )
+    lines = tuple(line for side in result.sides for line in _lines(side))
+    title = f"Bits against {result.reference}"
+    return Page((Table(title, columns, table(result, options), head=lines),), result.notes)
+
+
+def table(result: BitComparison, options: ViewOptions) -> pd.DataFrame:
+    """A row for each output of each side, with the first node that differs and its cause."""
+    return pd.DataFrame(
+        [_row(side, output) for side in result.sides for output in side.outputs or _NO_OUTPUTS]
+    )
+
+
+def document(result: BitComparison, options: ViewOptions) -> dict[str, Any]:
+    """All that was found."""
+    sides = [{**asdict(side), "summary": side.sentence} for side in result.sides]
+    return {**asdict(result), "sides": sides}
+
+
+_NO_OUTPUTS = (OutputDifference(),)
+
+
+def _lines(side: SideBits) -> Iterator[str]:
+    yield f"{side.side}: {side.sentence}"
+    if side.exact:
+        yield "  proof: the replay has the SHA-256 of the outputs of the other machine"
+    first = side.first
+    if first is not None:
+        share = f"{first.size - first.equal:,} of {plural(first.size, 'result')} differ"
+        yield f"  there, {share}, by {first.ulps:.0f} ulp at most"
+        yield f"  A: {first.here}"
+        yield f"  B: {first.there}"
+
+
+def _row(side: SideBits, output: OutputDifference) -> dict[str, Any]:
+    first = side.first
+    classes = "" if output.classes is None else f"{output.classes} of {output.rows}"
+    return {
+        "side": side.side,
+        "output": output.output,
+        "share": output.equal / output.size if output.size else float("nan"),
+        "largest": output.largest,
+        "ulps": output.ulps,
+        "classes": classes,
+        "node": first.node if first else "",
+        "cause": " and ".join(first.causes) if first else "",
+        "reason": first.reason if first else "",
+    }

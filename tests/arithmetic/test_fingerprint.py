@@ -1,0 +1,151 @@
+"""A machine's fingerprint is replayed elsewhere; files that are none, or damaged, are refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import tracer
+from tracer.arithmetic import fingerprint, layouts, recipes, runs
+from tracer.cli import main
+from tracer.errors import InputError
+from tracer.executors.settings import OrtSettings
+from tracer.graph import loading
+
+MODELS = Path(__file__).parents[2] / "models"
+LENET = MODELS / "lenet/lenet.int8.onnx"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("fingerprint") / "cpu.json"
+    return tracer.fingerprint([LENET], threads=1, in_process=True).save(path)
+
+
+def test_the_fingerprint_of_this_machine_has_its_outputs(file, capsys):
+    assert main(["compare", str(LENET), "--machine", str(file), "--fail-unless-equal"]) == 0
+    shown = capsys.readouterr().out
+    assert "nodes have equal bits" in shown
+    assert "the replay has the SHA-256 of the outputs" in shown
+
+
+def test_no_weights_are_in_the_file(file):
+    (print_,) = json.loads(file.read_text())["models"]
+    largest = [c for c in print_["constants"].values() if np.prod(c["shape"]) > 10_000]
+    assert largest and all(c["source"] and "data" not in c for c in largest)
+
+
+def test_the_sha256_of_the_outputs_is_that_of_a_session(file):
+    print_ = fingerprint.read(file).models[0]
+    model = loading.load(LENET)
+    outputs = runs.outputs_of(model, OrtSettings(threads=1))(fingerprint.feeds_of(print_, model))
+    assert fingerprint.digests(outputs) == print_.outputs
+
+
+@pytest.mark.parametrize("level", ["extended", "all"])
+def test_weights_follow_from_those_of_lower_levels(level):
+    """onnxruntime reorders them for blocks of channels, and folds normalisations into them."""
+    model = loading.load(MODELS / "resnet_cifar/resnet20.onnx")
+    settings = OrtSettings(optimization=level, threads=1)
+    pool = fingerprint.pool_of(model, settings)
+    for value in runs.SavedGraph.of(model, settings).constants.values():
+        recipe = recipes.describe(value, pool)
+        assert recipe.source
+        assert recipes.follow(recipe, pool).tobytes() == value.tobytes()
+
+
+@pytest.mark.parametrize("block", [8, 16])
+def test_weights_in_blocks_of_another_processor_are_recipes(block):
+    weights = np.random.default_rng(0).standard_normal((20, 32, 3, 3)).astype(np.float32)
+    padded = np.zeros((-(-20 // block) * block, 32, 3, 3), np.float32)
+    padded[:20] = weights
+    pool = recipes.pool_of([weights])
+    blocks = _blocked(padded, block)
+    assert np.array_equal(layouts.weights_from_blocks(blocks, block), padded)
+    recipe = recipes.describe(blocks, pool)
+    assert (recipe.block, recipe.inner) == (block, block)
+    assert recipes.follow(recipe, pool).tobytes() == blocks.tobytes()
+
+
+def _blocked(weights, block):
+    """Returns weights in blocks, element by element."""
+    maps, channels, height, width = weights.shape
+    out = np.empty((maps // block, channels // block, height, width, block, block), "f")
+    for m, c, y, x in np.ndindex(weights.shape):
+        out[m // block, c // block, y, x, c % block, m % block] = weights[m, c, y, x]
+    return out.reshape(weights.shape)
+
+
+def damage(document, change):
+    (print_,) = document["models"]
+    constant = next(c for c in print_["constants"].values() if c.get("source"))
+    match change:
+        case "format":
+            document["format"] = 99
+        case "graph":
+            print_["graph"] = print_["graph"][:40]
+        case "rules":
+            print_["nodes"][0] = 10_000
+        case "digest":
+            constant["sha256"] = "0" * 64
+        case "shape":
+            constant["shape"] = [1 << 40]
+        case "source":
+            constant["source"] = "0" * 64
+        case "inputs":
+            print_["inputs"] = dict.fromkeys(print_["inputs"], "0" * 64)
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("format", "Use the same release of tracer"),
+        ("graph", "Make it anew"),
+        ("rules", "Make it anew"),
+        ("digest", "Make it anew"),
+        ("shape", "Make it anew"),
+        ("source", "Compare another model"),
+        ("inputs", "Install the release of numpy"),
+    ],
+)
+def test_a_damaged_file_is_refused_with_what_to_do(file, tmp_path, change, words):
+    other = tmp_path / "other.json"
+    other.write_text(damage(json.loads(file.read_text()), change))
+    with pytest.raises(InputError) as error:
+        tracer.compare_bits([LENET], machine=other, in_process=True)
+    assert words in str(error.value) + (error.value.hint or "")
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"models": []}', "\x00"])
+def test_a_file_that_is_no_fingerprint_is_refused(tmp_path, content):
+    path = tmp_path / "cpu.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match="no fingerprint"):
+        fingerprint.read(path)
+
+
+def test_a_model_that_the_file_lacks_is_named(file):
+    with pytest.raises(InputError, match=r"has no model with the content of lenet\.onnx"):
+        tracer.compare_bits([MODELS / "lenet/lenet.onnx"], machine=file, in_process=True)
+
+
+def test_sides_of_another_runtime_are_refused(capsys):
+    assert main(["compare", f"{LENET}@interpreter", str(LENET), "--bits"]) == 2
+    assert "onnxruntime runs on the CPU" in capsys.readouterr().err
+
+
+def test_a_batch_and_its_first_sample_are_compared(tmp_path):
+    """Row 0 alone and in a batch of 8 differ: a product of one row has a kernel of its own."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        net (float[n, 512] x, float[512, 64] w) => (float[n, 64] y) { y = MatMul(x, w) }""")
+    path = tmp_path / "rows.onnx"
+    onnx.save(model, path)
+    result = tracer.compare_bits([path], batches=[1, 8], in_process=True)
+    (side,) = result.sides
+    assert side.first is not None
+    assert side.outputs[0].equal < side.outputs[0].size == 64
+    same = tracer.compare_bits([path], batches=[8, 8], in_process=True)
+    assert same.is_equal

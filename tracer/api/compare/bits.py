@@ -1,0 +1,192 @@
+"""Compares the bits of ONNX models in onnxruntime, here and on another machine: `compare_bits`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tracer.api.compare import BitArguments, SideSettings, naming
+from tracer.api.compare.sides import OnnxSide
+from tracer.arithmetic import causes, fingerprint, layouts, runs
+from tracer.arithmetic.known_rules import KnownRules
+from tracer.arithmetic.rule import NotKnown, are_equal
+from tracer.arithmetic.runs import SavedGraph
+from tracer.errors import InputError, UsageError
+from tracer.executors.settings import OrtSettings
+from tracer.graph.model import Model
+from tracer.inputs.feedset import Feeds
+from tracer.records.bits import BitComparison, OutputDifference, SideBits
+from tracer.records.fingerprint import Fingerprint, ModelPrint
+from tracer.text import plural
+
+_THREADS, _BATCHES = "threads", "kernel by batch"
+"""Causes that are settings."""
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """A side that ran here, with its settings and feeds."""
+
+    label: str
+    side: causes.Side
+    settings: OrtSettings
+    feeds: Feeds
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The outputs of the model."""
+        return {name: self.side.values[name] for name in self.side.graph.outputs}
+
+
+def compare(call: BitArguments) -> BitComparison:
+    """Compares every side with the first one, or with the other machine."""
+    rules = KnownRules()
+    compared = _with_machine(call, rules) if call.machine else _here(call, rules)
+    result = BitComparison(*compared)
+    rules.store()
+    return result
+
+
+def _here(call: BitArguments, rules: KnownRules) -> tuple[str, tuple[SideBits, ...]]:
+    settings = call.settings
+    sides = _onnx_sides(call)
+    variants = [
+        replace(side, threads=threads, batch=batch)
+        for side, batch, threads in product(sides, call.batches or (None,), call.threads or (None,))
+    ]
+    if len(variants) < 2:
+        raise UsageError("one side alone cannot be compared", "Name two or more, or --machine.")
+    largest = max(variants, key=lambda side: side.batch or 0)
+    feeds = largest.request(settings).feeds().feeds
+    run = [_run(side, _first_rows(feeds, largest, side), settings, rules) for side in variants]
+    first, *others = run
+    return first.label, tuple(_compare(first, other) for other in others)
+
+
+def _onnx_sides(call: BitArguments) -> list[OnnxSide]:
+    """Returns the sides. Raises UsageError for what onnxruntime does not run on the CPU."""
+    sides = naming.named_sides(call.sides, call.settings)
+    naming.refuse_unused(sides, call.settings)
+    for side in sides:
+        if not isinstance(side, OnnxSide) or side.executor != "ort" or side.provider:
+            raise UsageError(
+                f"{side.label}: bits are compared of ONNX models that onnxruntime runs on the CPU",
+                "Name FILE.onnx, or FILE.onnx@ort:none … @ort:all.",
+            )
+    return [side for side in sides if isinstance(side, OnnxSide)]
+
+
+def _first_rows(feeds: Feeds, largest: OnnxSide, side: OnnxSide) -> Feeds:
+    """Returns the feeds of a side: those of the largest batch, or as many of its first rows."""
+    if side.batch == largest.batch or side.batch is None:
+        return feeds
+    return {
+        name: value[: side.batch] if len(value) == largest.batch else value
+        for name, value in feeds.items()
+    }
+
+
+def _run(side: OnnxSide, feeds: Feeds, settings: SideSettings, rules: KnownRules) -> _Ran:
+    threads = settings.threads if side.threads is None else side.threads
+    level = side.level(settings) or "all"
+    label = side.label
+    label += "" if side.threads is None else f" ({plural(threads, 'thread')})"
+    label += "" if side.batch is None else f" (batch {side.batch})"
+    run = OrtSettings(threads=threads, optimization=level, register=settings.register)
+    return _ran(label, side.model, run, feeds, rules)
+
+
+def _ran(label: str, model: Model, settings: OrtSettings, feeds: Feeds, rules: KnownRules) -> _Ran:
+    graph = SavedGraph.of(model, settings)
+    values = graph.runner()(feeds)
+    side = causes.Side(model, graph, rules.of, values, layouts.block_size())
+    return _Ran(label, side, settings, feeds)
+
+
+def _compare(first: _Ran, other: _Ran) -> SideBits:
+    is_same = first.side.model.sha256 == other.side.model.sha256
+    is_same &= first.settings.optimization == other.settings.optimization
+    threads = first.settings.threads != other.settings.threads
+    sizes = [{n: v.shape for n, v in each.feeds.items()} for each in (first, other)]
+    batches = sizes[0] != sizes[1]
+    context = ""
+    if is_same and threads != batches:
+        context = _THREADS if threads else _BATCHES
+    found, nodes = causes.first_difference(first.side, other.side, context, batches)
+    outputs = tuple(_outputs(first.outputs, other.outputs, batches))
+    return SideBits(other.label, nodes, found, outputs)
+
+
+def _outputs(
+    own: Mapping[str, Any], others: Mapping[str, Any], batches: bool
+) -> Iterator[OutputDifference]:
+    """Yields how the outputs differ, by position: exports of one network may name them apart."""
+    for (name, x), y in zip(own.items(), others.values(), strict=False):
+        x, y = causes.overlap(x, y, batches, padded=False)
+        if x is None:
+            yield OutputDifference(name)
+            continue
+        same = are_equal(x, y)
+        wide = np.abs(np.asarray(x, np.float64) - y) if x.dtype.kind != "b" else x != y
+        rows = classes = None
+        if x.ndim == 2 and x.shape[1] > 1:
+            rows, classes = len(x), int((x.argmax(1) != y.argmax(1)).sum())
+        yield OutputDifference(
+            name, int(same.sum()), same.size, float(np.max(wide, initial=0)), runs.ulps(x, y),
+            rows, classes,
+        )  # fmt: skip
+
+
+def _with_machine(call: BitArguments, rules: KnownRules) -> tuple[str, tuple[SideBits, ...]]:
+    assert call.machine is not None
+    path = Path(call.machine)
+    machine = fingerprint.read(path)
+    return "this machine", tuple(
+        _compare_machine(side, machine, path, call, rules) for side in _onnx_sides(call)
+    )
+
+
+def _compare_machine(
+    side: OnnxSide, machine: Fingerprint, path: Path, call: BitArguments, rules: KnownRules
+) -> SideBits:
+    print_ = _print_of(side, machine, path)
+    settings, model = call.settings, side.model
+    drawn = fingerprint.feeds_of(print_, model)
+    feeds = side.request(settings).feeds().feeds if settings.inputs else drawn
+    own = OrtSettings(
+        threads=settings.threads or print_.threads,
+        optimization=side.optimization or print_.optimization,
+    )
+    here = _ran(side.label, model, own, feeds, rules)
+    try:
+        there = fingerprint.OtherMachine.of(model, print_)
+        proof = runs.replay_graph(there.graph, there.rule_of, drawn)
+        exact = fingerprint.digests(proof.outputs) == print_.outputs
+        replayed = runs.replay_graph(there.graph, there.rule_of, feeds, keep=True)
+    except NotKnown as reason:
+        raise InputError(
+            f"{path}: {machine.processor} cannot be replayed for {side.label}: {reason}",
+            "Compare another model, or both machines' outputs.",
+        ) from reason
+    label = f"{side.label} on {machine.processor} ({machine.instructions})"
+    other = causes.Side(model, there.graph, there.rule_of, replayed.values, machine.block)
+    found, nodes = causes.first_difference(here.side, other)
+    outputs = tuple(_outputs(here.outputs, replayed.outputs, False))
+    return SideBits(label, nodes, found, outputs, exact)
+
+
+def _print_of(side: OnnxSide, machine: Fingerprint, path: Path) -> ModelPrint:
+    """Returns what the machine computes for the model. Raises InputError if it is not there."""
+    for each in machine.models:
+        if each.sha256 == side.model.sha256:
+            return each
+    names: Sequence[str] = [each.name for each in machine.models]
+    raise InputError(
+        f"{path}: has no model with the content of {side.label}, only {', '.join(names) or 'none'}",
+        f"Run there: tracer fingerprint {Path(side.source).name} -o cpu.json.",
+    )

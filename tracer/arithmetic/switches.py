@@ -1,0 +1,156 @@
+"""The facts in which two rules differ, each of which can be switched alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from typing import Any
+
+from tracer.arithmetic.trees import ADD, BEGIN, JOIN
+
+Facts = Mapping[str, Any]
+ORDER = "order"
+_SUMS = frozenset({"program", "orders", "ranges", "rows", "columns", "cells", "sums"})
+"""Facts that tell together in which order terms are added, and where in the output."""
+_FLAGS = {"fused": "FMA", "from_zero": "what a sum begins with"}
+"""Facts of each order, which a kernel has all in one way."""
+_LAYOUT = frozenset({"block"})
+"""Facts that tell where values lie in memory; they change no sum."""
+_CAUSES = {
+    "way": "another polynomial", "rest": "what the C library computes",
+    "pairs": "saturation of pairs", "saturates": "saturation of pairs",
+}  # fmt: skip
+
+
+def differences(mine: Facts, theirs: Facts) -> dict[str, str]:
+    """Returns the names of what differs, each with the cause in words."""
+    found: dict[str, str] = {}
+    own, other = _parts(mine), _parts(theirs)
+    for name in dict.fromkeys((*own, *other)):
+        here, there = own.get(name), other.get(name)
+        if here == there or name in _LAYOUT:
+            continue
+        if isinstance(here, Mapping) and isinstance(there, Mapping) and name != ORDER:
+            nested = differences(here, there)
+            found |= {f"{name}.{inner}": cause for inner, cause in nested.items()}
+        elif name == ORDER:
+            found[name] = order_cause(mine, theirs)
+        else:
+            other_cause = f"another {name.replace('_', ' ')}"
+            found[name] = _FLAGS.get(name) or _CAUSES.get(name, other_cause)
+    return found
+
+
+def switch(mine: Facts, theirs: Facts, names: Set[str]) -> dict[str, Any]:
+    """Returns the facts `mine` with those of `names` as in `theirs`."""
+    flags = {}
+    for flag in _FLAGS:
+        values = _values(theirs if flag in names else mine, flag)
+        if len(values) == 1:
+            flags[flag] = values.pop()
+    facts = {key: value for key, value in mine.items() if ORDER not in names or key not in _SUMS}
+    if ORDER in names:
+        facts |= {key: value for key, value in theirs.items() if key in _SUMS}
+        if "rows" in mine and "rows" in theirs:
+            facts |= _cut(theirs, mine["rows"][-1])
+    for key in {name.partition(".")[0] for name in names} - {ORDER, *_FLAGS}:
+        inner = {name.partition(".")[2] for name in names if name.startswith(f"{key}.")}
+        if inner:
+            facts[key] = switch(mine[key], theirs[key], inner)
+        elif key in theirs:
+            facts[key] = theirs[key]
+        else:
+            facts.pop(key, None)
+    return {key: _with(value, flags) if key in _SUMS else flags.get(key, value)
+            for key, value in facts.items()}  # fmt: skip
+
+
+def order_cause(mine: Facts, theirs: Facts) -> str:
+    """Returns in what two orders differ: the place of the bias, the size of blocks, or all."""
+    own, other = (list(_programs(each)) for each in (mine, theirs))
+    if len(own) != len(other) or not own:
+        return "order of additions"
+    trees = [(_tree(a), _tree(b)) for a, b in zip(own, other, strict=True)]
+    last = [max(_terms(a)) for a, _ in trees]
+    bare = [(_without(a, n), _without(b, n)) for (a, b), n in zip(trees, last, strict=True)]
+    if all(a == b for a, b in bare):
+        return "place of the bias"
+    if all(_terms(a) == _terms(b) for a, b in bare):
+        return "block size"
+    return "order of additions"
+
+
+def _parts(facts: Facts) -> dict[str, Any]:
+    """Returns what can be switched alone by name; the flags belong to the order if they vary."""
+    flags = {flag: values for flag in _FLAGS if (values := _values(facts, flag))}
+    apart = {flag for flag, values in flags.items() if len(values) == 1}
+    parts: dict[str, Any] = {flag: next(iter(flags[flag])) for flag in apart}
+    order = {key: _bare(facts[key], apart) for key in facts if key in _SUMS}
+    if order:
+        parts[ORDER] = order
+    return parts | {k: v for k, v in facts.items() if k not in _SUMS and k not in _FLAGS}
+
+
+def _values(facts: Any, flag: str) -> set[Any]:
+    """Returns the values of a flag in all orders."""
+    if isinstance(facts, Mapping):
+        own = {facts[flag]} if flag in facts else set()
+        return own.union(*(_values(facts[key], flag) for key in facts if key in _SUMS))
+    if isinstance(facts, list):
+        return set().union(*(_values(each, flag) for each in facts if isinstance(each, Mapping)))
+    return set()
+
+
+def _bare(value: Any, flags: Set[str]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _bare(each, flags) for key, each in value.items() if key not in flags}
+    return [_bare(each, flags) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _with(value: Any, flags: Facts) -> Any:
+    if isinstance(value, Mapping):
+        return {key: flags.get(key, _with(each, flags)) for key, each in value.items()}
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        return [_with(each, flags) for each in value]
+    return value
+
+
+def _cut(facts: Facts, rows: int) -> dict[str, Any]:
+    """Returns the orders of the first rows: those of another batch may be more, or fewer."""
+    ends = [end for end in facts["rows"] if end < rows]
+    return {"rows": [*ends, rows], "cells": [*facts["cells"], facts["cells"][-1]][: len(ends) + 1]}
+
+
+def _programs(facts: Facts) -> Iterator[list[int]]:
+    if "program" in facts:
+        yield facts["program"]
+    for each in (*facts.get("orders", ()), *facts.get("sums", ())):
+        yield from _programs(each)
+
+
+def _tree(program: list[int]) -> list[Any]:
+    """Returns the last register as a list of what is added to it: terms, and registers as lists."""
+    held: list[list[Any]] = []
+    for step in program:
+        term, kind = divmod(step, 4)
+        if kind == BEGIN:
+            held.append([term])
+        elif kind == ADD:
+            held[-1].append(term)
+        elif kind == JOIN:
+            last = held.pop()
+            held[-1].append(last)
+    return held[0]
+
+
+def _terms(tree: list[Any]) -> list[int]:
+    return [term for each in tree for term in (_terms(each) if isinstance(each, list) else [each])]
+
+
+def _without(tree: list[Any], term: int) -> list[Any]:
+    """Returns a tree without a term; a register of one term is that term."""
+    kept = []
+    for each in tree:
+        part = _without(each, term) if isinstance(each, list) else each
+        if part not in (term, []):
+            kept.append(part[0] if isinstance(part, list) and len(part) == 1 else part)
+    return kept
