@@ -43,6 +43,19 @@ def test_softmax(op_type, shape, axis, opset):
     assert are_equal(real[0], replayed[0]).all()
 
 
+@pytest.mark.parametrize("mask", [-1e4, -90.0, np.finfo(np.float32).min, -np.inf])
+def test_softmax_of_masked_numbers(mask):
+    node = helper.make_node("Softmax", ["x"], ["y"])
+    kernel = Kernel(node, {"x": (FLOAT, (40, 37))}, {}, {"": 13})
+    replay = replay_of("", "Softmax")
+    rule = reveal(replay, kernel)
+    random = np.random.default_rng(0)
+    x = random.standard_normal((40, 37)).astype(np.float32)
+    x[random.random(x.shape) < 0.5] = mask
+    outputs = kernel.run({"x": x}), replay.replay(kernel, rule.facts, {"x": x})
+    assert are_equal(outputs[0][0], outputs[1][0]).all()
+
+
 @pytest.mark.parametrize("width", [3, 8, 15, 64, 71, 768])
 @pytest.mark.parametrize("is_centred", [True, False])
 def test_layer_normalization(width, is_centred):

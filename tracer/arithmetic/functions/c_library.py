@@ -1,23 +1,29 @@
-"""Functions of float32 as the C library of this machine computes them, one number after another."""
+"""Functions of float32 as the C library of this machine computes them, one number after another.
 
+onnxruntime calls the library where it has no vectors: for whole operators, and for what is left
+over at the end of a buffer.
+"""
+
+import ctypes
+import ctypes.util
 from collections.abc import Callable
 
 import numpy as np
 
-from tracer.interpreter.compiled_code import loaded
 from tracer.support.types import Array
 
-_PACKAGE = "tracer.arithmetic.kernels"
+_LIBRARY = ctypes.CDLL(ctypes.util.find_library("m"))
 
 
-def _function(name: str) -> Callable[[Array], Array]:
-    """Returns a function of float32 arrays."""
+def _function(name: str, count: int = 1) -> Callable[..., Array]:
+    """Returns a function of `count` float32 arrays, which are broadcast."""
+    single = _LIBRARY[f"{name}f"]
+    single.restype, single.argtypes = ctypes.c_float, [ctypes.c_float] * count
 
-    def apply(x: Array) -> Array:
-        kernels = loaded("c_library", _PACKAGE)
-        out = np.empty(x.size, np.float32)
-        kernels.apply(kernels.NAMES.index(name), np.ascontiguousarray(x).reshape(-1), out)
-        return out.reshape(x.shape)
+    def apply(*arrays: Array) -> Array:
+        values = np.broadcast_arrays(*arrays)
+        results = map(single, *[each.ravel().tolist() for each in values])
+        return np.fromiter(results, np.float32, values[0].size).reshape(values[0].shape)
 
     return apply
 
@@ -27,12 +33,4 @@ sin, cos, tan = map(_function, ("sin", "cos", "tan"))
 asin, acos, atan = map(_function, ("asin", "acos", "atan"))
 sinh, cosh = map(_function, ("sinh", "cosh"))
 asinh, acosh, atanh = map(_function, ("asinh", "acosh", "atanh"))
-
-
-def power(bases: Array, exponents: Array) -> Array:
-    """Returns float32 `bases` to the powers `exponents`, which are broadcast."""
-    shape = np.broadcast_shapes(bases.shape, exponents.shape)
-    pair = [np.ascontiguousarray(np.broadcast_to(x, shape)).reshape(-1) for x in (bases, exponents)]
-    out = np.empty(pair[0].size, np.float32)
-    loaded("c_library", _PACKAGE).power(*pair, out)
-    return out.reshape(shape)
+power = _function("pow", 2)

@@ -37,7 +37,7 @@ _ZERO, _HALF, _ONE = _floats(0, 0.5, 1)
 _ROUND = np.float32(1.5 * 2**23)
 """Added and subtracted again, it rounds to an integer, which is then in the low bits of the sum."""
 _LOG2_E, _LN2_HIGH, _LN2_LOW = _floats(1.44269504088896341, -6.93145752e-1, -1.42860677e-6)
-_LEAST, _LARGEST = _floats(-103.9720840454, 88.7762626647950)
+_LEAST = np.float32(-103.9720840454)
 _LEAST_NORMAL = np.float32(-88.3762626647949)
 """Below it, the exponent of exp does not fit one factor."""
 _EXP = _floats(
@@ -73,7 +73,7 @@ _LOGISTIC_LIMIT = np.float32(18)
 _INFINITE = np.float32(np.inf)
 _SIGN, _MAGNITUDE = np.int32(-(2**31)), np.int32(2**31 - 1)
 _BIAS, _MANTISSA = np.int32(127), np.int32(23)
-_ONE_BITS, _LOWEST_BITS = np.int32(127 << 23), np.int32(-126 << 23)
+_ONE_BITS = np.int32(127 << 23)
 _WIDE_BIAS, _WIDE_MANTISSA, _WIDE_LIMIT = np.int64(1023), np.int64(52), np.float32(1000)
 
 
@@ -120,20 +120,12 @@ def _reduced(x: Any) -> Any:
 
 @inlined(_FLOAT(_FLOAT))
 def exp_scaled(x: Any) -> Any:
-    """exp with VSCALEFPS, which has every exponent: the kernel for AVX-512."""
+    """exp with VSCALEFPS, which has every exponent: the kernel for AVX-512.
+
+    That for AVX2, which multiplies twice by a power of 2, has the same bits of all 2^32 numbers.
+    """
     biased, rest = _reduced(larger(_LEAST, x))
     return _times_power(fused(_polynomial(rest, _EXP), rest, _ONE), biased - _ROUND)
-
-
-@inlined(_FLOAT(_FLOAT))
-def exp_in_two(x: Any) -> Any:
-    """exp with its power of 2 in two factors: the kernel for AVX2."""
-    biased, rest = _reduced(smaller(_LARGEST, larger(_LEAST, x)))
-    exponent = np.int32(bits_of(biased) << _MANTISSA)
-    normal = max(min(exponent, _ONE_BITS), _LOWEST_BITS)
-    first = float_of(np.int32(exponent - normal + _ONE_BITS))
-    second = float_of(np.int32(normal + _ONE_BITS))
-    return fused(_polynomial(rest, _EXP), rest * first, first) * second
 
 
 @inlined(_FLOAT(_FLOAT))
@@ -146,18 +138,10 @@ def exp_of_negative(x: Any) -> Any:
 
 @entry(are_alike)
 @kernel(_MAP)
-def exp_by_scaling(values: Any, out: Any) -> None:
-    """Writes exp of each of `values` with AVX-512's instruction for exponents."""
+def exp(values: Any, out: Any) -> None:
+    """Writes exp of each of `values`."""
     for i in range(values.size):
         out[i] = exp_scaled(values[i])
-
-
-@entry(are_alike)
-@kernel(_MAP)
-def exp_by_two_factors(values: Any, out: Any) -> None:
-    """Writes exp of each of `values` as AVX2 must."""
-    for i in range(values.size):
-        out[i] = exp_in_two(values[i])
 
 
 @entry(are_alike)

@@ -26,40 +26,33 @@ _PROBES = 3
 
 
 @dataclass(frozen=True)
-class _Way:
-    """One way to compute an operator, and how it is done for what is left over, if otherwise."""
+class _Elementwise:
+    """How an operator is computed, and how for what is left over, if otherwise."""
 
     text: str
     form: Form
     rest: Form | None = None
 
-
-@dataclass(frozen=True)
-class _Elementwise:
-    ways: Sequence[_Way]
-
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
-        for number, way in enumerate(self.ways):
-            facts: dict[str, Any] = {"way": number}
-            text = way.text
-            if way.rest is not None:
-                facts["rest"] = _left_over(kernel, way.form, way.rest)
-                text += f", {sum(facts['rest'][1::2])} left over by the C library"
-            yield Rule(text, facts)
+        if self.rest is None:
+            yield Rule(self.text)
+        else:
+            places = _left_over(kernel, self.form, self.rest)
+            text = f"{self.text}, {sum(places[1::2])} left over by the C library"
+            yield Rule(text, {"rest": places})
 
     def replay(
         self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
     ) -> list[Array]:
-        way = self.ways[facts["way"]]
         values = kernel.values(inputs)
         with np.errstate(all="ignore"):
-            out = np.asarray(way.form(*values, kernel.attributes), np.float32)
-            if way.rest is not None:
+            out = np.asarray(self.form(*values, kernel.attributes), np.float32)
+            if self.rest is not None:
                 (x,) = values
                 assert x is not None
                 places = _places(facts["rest"])
                 out = out.copy()
-                out.flat[places] = way.rest(x.flat[places], kernel.attributes)
+                out.flat[places] = self.rest(x.flat[places], kernel.attributes)
         return [out]
 
 
@@ -132,19 +125,20 @@ def _places(runs: Sequence[int]) -> Array:
 
 def _composed(form: Callable[[ModuleType, Array, Mapping[str, Any]], Array]) -> _Elementwise:
     """An operator that is written with exp, log …, by vectors or by the C library."""
-    return _Elementwise([_Way("in vectors", partial(form, packets), partial(form, c_library))])
+    return _Elementwise("in vectors", partial(form, packets), partial(form, c_library))
 
 
-def _plain(text: str, function: Callable[[Array], Array]) -> _Way:
+def _plain(text: str, function: Callable[[Array], Array]) -> _Elementwise:
     """A function of the one input alone."""
-    return _Way(text, lambda x, attributes: function(x))
+    return _Elementwise(text, lambda x, attributes: function(x))
 
 
 def _vectors(name: str) -> _Elementwise:
     """A function that both libraries have."""
     vector, single = getattr(packets, name), getattr(c_library, name)
-    way = _plain("a polynomial in vectors", vector)
-    return _Elementwise([_Way(way.text, way.form, lambda x, attributes: single(x))])
+    return _Elementwise(
+        "a polynomial in vectors", lambda x, attributes: vector(x), lambda x, attributes: single(x)
+    )
 
 
 def _onnx_gelu(x: Array, attributes: Mapping[str, Any]) -> Array:
@@ -175,19 +169,14 @@ def _power(x: Array, y: Array, attributes: Mapping[str, Any]) -> Array:
 
 def _library(name: str) -> _Elementwise:
     """A function that the C library computes everywhere."""
-    return _Elementwise([_plain("the C library's", getattr(c_library, name))])
+    return _plain("the C library's", getattr(c_library, name))
 
 
 def _swish(default: float) -> _Elementwise:
     def form(x: Array, attributes: Mapping[str, Any]) -> Array:
         return activations.quick_gelu(x, attributes.get("alpha", default))
 
-    return _Elementwise([_Way(_QUOTIENT, form)])
-
-
-def _one(text: str, form: Form) -> _Elementwise:
-    """An operator that is computed in one way everywhere."""
-    return _Elementwise([_Way(text, form)])
+    return _Elementwise(_QUOTIENT, form)
 
 
 _QUOTIENT = "a quotient of polynomials with fused multiply-add"
@@ -195,23 +184,20 @@ _POLYNOMIAL = "a polynomial with fused multiply-add"
 _LIBRARY = ("tan", "sinh", "cosh", "asinh", "acosh", "atanh")
 _VECTORS = ("log", "sin", "cos", "asin", "acos", "atan")
 REPLAYS: dict[str, _Elementwise | _Extremes] = {
-    "Exp": _Elementwise([
-        _plain(f"{_POLYNOMIAL}, scaled once", mlas.exp_by_scaling),
-        _plain(f"{_POLYNOMIAL}, scaled twice", mlas.exp_by_two_factors),
-    ]),
-    "Erf": _Elementwise([_plain(_POLYNOMIAL, mlas.erf)]),
-    "Tanh": _Elementwise([_plain(_QUOTIENT, mlas.tanh)]),
-    "Sigmoid": _Elementwise([_plain(_QUOTIENT, mlas.logistic)]),
-    "Gelu": _one("by erf or tanh, as the node says", _onnx_gelu),
-    "com.microsoft:Gelu": _Elementwise([_plain(_POLYNOMIAL, activations.gelu)]),
-    "com.microsoft:BiasGelu": _one(_POLYNOMIAL, _bias_gelu),
-    "com.microsoft:FastGelu": _one(_QUOTIENT, _fast_gelu),
+    "Exp": _plain(_POLYNOMIAL, mlas.exp),
+    "Erf": _plain(_POLYNOMIAL, mlas.erf),
+    "Tanh": _plain(_QUOTIENT, mlas.tanh),
+    "Sigmoid": _plain(_QUOTIENT, mlas.logistic),
+    "Gelu": _Elementwise("by erf or tanh, as the node says", _onnx_gelu),
+    "com.microsoft:Gelu": _plain(_POLYNOMIAL, activations.gelu),
+    "com.microsoft:BiasGelu": _Elementwise(_POLYNOMIAL, _bias_gelu),
+    "com.microsoft:FastGelu": _Elementwise(_QUOTIENT, _fast_gelu),
     "com.microsoft:QuickGelu": _swish(1.702),
     "Swish": _swish(1),
-    "Softsign": _Elementwise([_plain("a product with the reciprocal", activations.softsign)]),
-    "Pow": _one("squares and cubes by products, others by the C library", _power),
-    "Relu": _Elementwise([_plain("0 below 0", activations.relu)]),
-    "Clip": _one("limits outside them", _clip),
+    "Softsign": _plain("a product with the reciprocal", activations.softsign),
+    "Pow": _Elementwise("squares and cubes by products, others by the C library", _power),
+    "Relu": _plain("0 below 0", activations.relu),
+    "Clip": _Elementwise("limits outside them", _clip),
     "Max": _Extremes(np.greater, -1),
     "Min": _Extremes(np.less, 1),
     "Elu": _composed(activations.elu),

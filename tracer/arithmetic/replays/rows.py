@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.rule import NotKnown, Rule
+from tracer.arithmetic.rule import NotKnown, Rule, are_equal
 from tracer.interpreter.compiled_code import loaded
 from tracer.support.types import Array
 
 _PACKAGE = "tracer.arithmetic.kernels"
+_FAR_BELOW = np.float32(-1e4)
 _BY_AXIS = 13
 """From this opset on, a softmax is along one axis; before, along all axes from one on."""
 _WAYS = {
@@ -34,7 +35,18 @@ class _Softmax:
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
         for lanes in (16, 8):
             text = f"exp by a polynomial, sums in {lanes} lanes, then a product with the reciprocal"
-            yield Rule(text, {"lanes": lanes})
+            rule = Rule(text, {"lanes": lanes})
+            if self._has_floor(kernel, rule):
+                yield rule
+
+    def _has_floor(self, kernel: Kernel, rule: Rule) -> bool:
+        """Whether the rule has the kernel's result far below the largest number, as masks are."""
+        ((name, (_, shape)),) = kernel.inputs.items()
+        feeds = {name: np.full(shape, _FAR_BELOW)}
+        feeds[name].flat[0] = 0
+        return bool(
+            are_equal(kernel.run(feeds)[0], self.replay(kernel, rule.facts, feeds)[0]).all()
+        )
 
     def replay(
         self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]

@@ -1,0 +1,203 @@
+"""Resize and Upsample, linear and cubic: coordinates, weights and sums in float32, in their order.
+
+Source: onnxruntime's `upsample.cc`. Nearest numbers are moved, which the interpreter does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.replays import interpreter
+from tracer.arithmetic.rule import NotKnown, Rule
+from tracer.support.types import Array
+
+_F = np.float32
+_HALF, _ONE = _F(0.5), _F(1)
+_TAPS = range(-1, 3)
+"""Numbers of a cubic sum, counted from the one below the coordinate."""
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """An axis that is resized: its place, input and output size, scale."""
+
+    place: int
+    size: int
+    out: int
+    scale: Any
+
+    def sources(self, mode: str) -> Array:
+        """Returns the input coordinate of each output, float32."""
+        x = np.arange(self.out).astype(_F)
+        if self.scale == 1:
+            return x
+        if mode == "asymmetric":
+            return np.asarray(x / self.scale)
+        if mode == "align_corners":
+            return np.asarray(x * _F(self.size - 1) / _F(max(self.out - 1, 1)))
+        if mode == "half_pixel" or (mode == "pytorch_half_pixel" and self.out > 1):
+            return np.asarray((x + _HALF) / self.scale - _HALF)
+        if mode == "pytorch_half_pixel":
+            return np.zeros_like(x)
+        raise NotKnown(f"coordinates {mode} are not known")
+
+    def lines(self, x: Array, indices: Array) -> Array:
+        """Returns lines of `x` across this axis; beyond an end, the last."""
+        return np.take(x, np.clip(indices, 0, self.size - 1), self.place)
+
+    def spread(self, weights: Array, rank: int) -> Array:
+        """Returns weights of lines so that they multiply these."""
+        return weights.reshape(-1, *[1] * (rank - 1 - self.place))
+
+
+def _axes(kernel: Kernel) -> list[_Axis]:
+    """Returns all axes, in their order."""
+    shape, attributes = kernel.shape(0), kernel.attributes
+    if shape is None or attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise NotKnown("its sizes follow a policy")
+    place = 2 if kernel.op_type == "Resize" and kernel.opsets[""] > 10 else 1
+    scales = attributes.get("scales", kernel.constant(place))
+    sizes = kernel.constant(3)
+    if (scales is None or not len(scales)) and sizes is None:
+        raise NotKnown("its sizes are computed")
+    places = [axis % len(shape) for axis in attributes.get("axes", range(len(shape)))]
+    axes = [_Axis(n, size, size, _ONE) for n, size in enumerate(shape)]
+    for n, axis in enumerate(places):
+        if sizes is not None:
+            out, scale = int(sizes[n]), _F(sizes[n]) / _F(shape[axis])
+        else:
+            assert scales is not None
+            scale = _F(scales[n])
+            out = int(np.floor(_F(shape[axis]) * scale))
+        axes[axis] = _Axis(axis, shape[axis], out, scale)
+    return axes
+
+
+def _image(axes: list[_Axis]) -> list[_Axis]:
+    """Returns the axes of images: those after batch and channels; channels may be the last, too."""
+    if len(axes) > 3 and axes[0].scale == axes[1].scale == 1:
+        return axes[2:]
+    if len(axes) == 4 and axes[0].scale == axes[3].scale == 1:
+        return axes[1:3]
+    return axes
+
+
+def _coordinates(kernel: Kernel) -> str:
+    if kernel.op_type == "Resize" and kernel.opsets[""] > 10:
+        return str(kernel.attributes.get("coordinate_transformation_mode", "half_pixel"))
+    return "asymmetric"
+
+
+def _nearest(kernel: Kernel, x: Array, axes: list[_Axis]) -> Array:
+    """Moves numbers: which is the nearest depends on the bits of the coordinate."""
+    mode = kernel.attributes.get("nearest_mode", "round_prefer_floor")
+    for axis in axes:
+        where = axis.sources(_coordinates(kernel))
+        if mode == "round_prefer_floor":
+            where = np.ceil(where - _HALF)
+        elif mode == "round_prefer_ceil":
+            where = np.floor(where + _HALF)
+        x = axis.lines(x, (np.ceil if mode == "ceil" else np.floor)(where).astype(np.int64))
+    return x
+
+
+def _linear(kernel: Kernel, x: Array, axes: list[_Axis]) -> Array:
+    """Sums over corners, the last axis first; weights are multiplied before."""
+    corners = []
+    for axis in axes:
+        where = np.clip(axis.sources(_coordinates(kernel)), _F(0), _F(axis.size - 1))
+        low = where.astype(np.int64)
+        high = np.minimum(low + 1, axis.size - 1)
+        far, near = np.abs(where - low.astype(_F)), np.abs(where - high.astype(_F))
+        is_last = low == high
+        weights = (np.where(is_last, _HALF, each) for each in (near, far))
+        corners.append([
+            (line, axis.spread(weight, x.ndim))
+            for line, weight in zip((low, high), weights, strict=True)
+        ])  # fmt: skip
+    terms = []
+    for corner in product(*corners):
+        part = x
+        for axis, (line, _) in zip(axes, corner, strict=True):
+            part = axis.lines(part, line)
+        terms.append(reduce(np.multiply, [weight for _, weight in reversed(corner)]) * part)
+    return np.asarray(reduce(np.add, terms))
+
+
+def _cubic(kernel: Kernel, x: Array, axes: list[_Axis]) -> Array:
+    """Sums 4 numbers across the last axis, then 4 sums across the one before, each from 0."""
+    attributes = kernel.attributes
+    a = _F(attributes.get("cubic_coeff_a", -0.75))
+    skips = bool(attributes.get("exclude_outside", 0))
+    for axis in axes[::-1]:
+        where = axis.sources(_coordinates(kernel))
+        low = np.floor(where).astype(np.int64)
+        weights = _cubic_weights(where - low.astype(_F), a)
+        if skips:
+            inside = [(low + tap >= 0) & (low + tap < axis.size) for tap in _TAPS]
+            weights = [np.where(*pair, _F(0)) for pair in zip(inside, weights, strict=True)]
+        total = reduce(np.add, weights, np.zeros_like(where)) if skips else np.ones_like(where)
+        spread = [axis.spread(each, x.ndim) for each in (*weights, total)]
+        out: Array = np.zeros(1, _F)
+        for tap, weight in zip(_TAPS, spread[:-1], strict=True):
+            line = axis.lines(x, low + tap)
+            if axis is axes[-1]:
+                out = out + weight / spread[-1] * line
+            else:
+                out = out + line * weight / spread[-1]
+        x = out
+    return x
+
+
+def _cubic_weights(s: Array, a: Any) -> list[Array]:
+    """Returns the weights of Keys' cubic convolution at distances `s` from the number below."""
+
+    def outer(t: Any) -> Any:
+        return ((a * t - _F(5) * a) * t + _F(8) * a) * t - _F(4) * a
+
+    def inner(t: Any) -> Any:
+        return ((a + _F(2)) * t - (a + _F(3))) * t * t + _ONE
+
+    return [outer(s + _ONE), inner(s), inner(_ONE - s), outer(_F(2) - s)]
+
+
+_FOLDS = {"nearest": _nearest, "linear": _linear, "cubic": _cubic}
+_TEXTS = {
+    "nearest": "moved, coordinates in float32",
+    "linear": "corners one after the other, weights multiplied before",
+    "cubic": "4 numbers of a row one after the other, then 4 rows",
+}
+
+
+class _Resize:
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        mode = kernel.attributes.get("mode", "nearest")
+        if mode == "nearest":
+            yield from interpreter.REPLAY.candidates(kernel)
+        if kernel.attributes.get("antialias", 0) or mode not in _FOLDS:
+            raise NotKnown("antialiasing is not known")
+        if mode == "cubic" and len(_image(_axes(kernel))) != 2:
+            raise NotKnown("cubic sums of other than two axes are not known")
+        yield Rule(_TEXTS[mode], {"mode": mode})
+
+    def replay(
+        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
+    ) -> list[Array]:
+        if "mode" not in facts:
+            return interpreter.REPLAY.replay(kernel, facts, inputs)
+        x, axes = kernel.values(inputs)[0], _axes(kernel)
+        assert x is not None
+        if all(axis.out == axis.size for axis in axes):
+            return [x]
+        image = axes if facts["mode"] == "nearest" else _image(axes)
+        return [_FOLDS[facts["mode"]](kernel, x, image)]
+
+
+REPLAYS = {"Resize": _Resize(), "Upsample": _Resize()}
