@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.replays.interpreter import of_floats
 from tracer.arithmetic.rule import Rule
 from tracer.interpreter.compiled_code import loaded
 from tracer.support.types import Array
@@ -64,8 +65,10 @@ def _mean(*values: Any) -> Array:
     return np.asarray(reduce(np.add, terms) * (_F(1) / _F(len(terms))))
 
 
-REPLAYS = {
-    "BatchNormalization": _Steps("a factor and a shift by channel, multiply, then add", _batch),
-    "InstanceNormalization": _Steps("sums in 8 lanes, then a factor and a shift", _instance),
-    "Mean": _Steps("one after the other, then a product with the reciprocal", _mean),
-}
+REPLAYS = of_floats(
+    {
+        "BatchNormalization": _Steps("a factor and a shift by channel, multiply, then add", _batch),
+        "InstanceNormalization": _Steps("sums in 8 lanes, then a factor and a shift", _instance),
+        "Mean": _Steps("one after the other, then a product with the reciprocal", _mean),
+    }
+)

@@ -16,6 +16,7 @@ import numpy as np
 
 from tracer.arithmetic.functions import activations, c_library, mlas, packets
 from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.replays.interpreter import of_floats
 from tracer.arithmetic.rule import NotKnown, Rule
 from tracer.support.types import Array
 
@@ -183,7 +184,7 @@ _QUOTIENT = "a quotient of polynomials with fused multiply-add"
 _POLYNOMIAL = "a polynomial with fused multiply-add"
 _LIBRARY = ("tan", "sinh", "cosh", "asinh", "acosh", "atanh")
 _VECTORS = ("log", "sin", "cos", "asin", "acos", "atan")
-REPLAYS: dict[str, _Elementwise | _Extremes] = {
+REPLAYS = of_floats({
     "Exp": _plain(_POLYNOMIAL, mlas.exp),
     "Erf": _plain(_POLYNOMIAL, mlas.erf),
     "Tanh": _plain(_QUOTIENT, mlas.tanh),
@@ -207,4 +208,4 @@ REPLAYS: dict[str, _Elementwise | _Extremes] = {
     "Mish": _composed(activations.mish),
     **{name.capitalize(): _library(name) for name in _LIBRARY},
     **{name.capitalize(): _vectors(name) for name in _VECTORS},
-}  # fmt: skip
+})  # fmt: skip

@@ -1,10 +1,13 @@
 """Operators that tracer's interpreter computes with the bits of any IEEE machine: moves, Add …"""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.rule import Rule
+from tracer.arithmetic.rule import Replay, Rule
 from tracer.support.types import Array
 
 
@@ -19,3 +22,31 @@ class _Interpreted:
 
 
 REPLAY = _Interpreted()
+
+
+@dataclass(frozen=True)
+class Floats:
+    """A replay for kernels of float32, whose other types the interpreter replays."""
+
+    replay_of_floats: Replay
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        """Yields the rules of the replay for the kernel's type."""
+        return self._choose(kernel).candidates(kernel)
+
+    def replay(
+        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
+    ) -> list[Array]:
+        """Returns the outputs by the replay for the kernel's type."""
+        return self._choose(kernel).replay(kernel, facts, inputs)
+
+    def _choose(self, kernel: Kernel) -> Replay:
+        name = kernel.node.input[0]
+        stored = kernel.constants.get(name)
+        dtype = kernel.inputs[name][0] if stored is None else stored.dtype
+        return self.replay_of_floats if dtype == np.float32 else REPLAY
+
+
+def of_floats(replays: Mapping[str, Replay]) -> dict[str, Replay]:
+    """Returns replays by operator that hold for float32 alone."""
+    return {name: Floats(replay) for name, replay in replays.items()}

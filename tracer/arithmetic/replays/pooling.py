@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.replays.interpreter import of_floats
 from tracer.arithmetic.rule import NotKnown, Rule
 from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.ops.pooling import counts
@@ -152,15 +153,17 @@ def _slice(padded: Array, slid: Window, place: tuple[int, ...], first: int = 0) 
     return padded[tuple(index)]
 
 
-REPLAYS = {
-    "MaxPool": _Pooling(is_max=True),
-    "AveragePool": _Pooling(is_max=False),
-    "GlobalMaxPool": _Pooling(is_max=True, is_global=True),
-    "GlobalAveragePool": _Pooling(is_max=False, is_global=True),
-    **{
-        f"com.microsoft.nchwc:{name}": _Pooling(
-            is_max="Max" in name, is_global="Global" in name, has_blocks=True
-        )
-        for name in ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")
-    },
-}
+REPLAYS = of_floats(
+    {
+        "MaxPool": _Pooling(is_max=True),
+        "AveragePool": _Pooling(is_max=False),
+        "GlobalMaxPool": _Pooling(is_max=True, is_global=True),
+        "GlobalAveragePool": _Pooling(is_max=False, is_global=True),
+        **{
+            f"com.microsoft.nchwc:{name}": _Pooling(
+                is_max="Max" in name, is_global="Global" in name, has_blocks=True
+            )
+            for name in ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")
+        },
+    }
+)

@@ -12,6 +12,7 @@ import numpy as np
 
 from tracer.arithmetic.functions import c_library
 from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.replays.interpreter import of_floats
 from tracer.arithmetic.rule import NotKnown, Rule
 from tracer.arithmetic.sums import products, sum_rules
 from tracer.interpreter.compiled_code import loaded
@@ -179,13 +180,15 @@ def _divided(total: Array, count: int) -> Array:
     return np.asarray(total / np.float32(count))
 
 
-REPLAYS: dict[str, _Sum | _Extreme] = {
-    "ReduceSum": _Sum(),
-    "ReduceMean": _Sum(after=_divided),
-    "ReduceL1": _Sum(before=np.abs),
-    "ReduceSumSquare": _Sum(before=np.square),
-    "ReduceL2": _Sum(before=np.square, after=lambda total, _: np.asarray(np.sqrt(total))),
-    "ReduceLogSum": _Sum(after=lambda total, _: c_library.log(total)),
-    "ReduceMax": _Extreme(np.argmax),
-    "ReduceMin": _Extreme(np.argmin),
-}
+REPLAYS = of_floats(
+    {
+        "ReduceSum": _Sum(),
+        "ReduceMean": _Sum(after=_divided),
+        "ReduceL1": _Sum(before=np.abs),
+        "ReduceSumSquare": _Sum(before=np.square),
+        "ReduceL2": _Sum(before=np.square, after=lambda total, _: np.asarray(np.sqrt(total))),
+        "ReduceLogSum": _Sum(after=lambda total, _: c_library.log(total)),
+        "ReduceMax": _Extreme(np.argmax),
+        "ReduceMin": _Extreme(np.argmin),
+    }
+)

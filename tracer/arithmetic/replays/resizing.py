@@ -15,6 +15,7 @@ import numpy as np
 
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.replays import interpreter
+from tracer.arithmetic.replays.interpreter import of_floats
 from tracer.arithmetic.rule import NotKnown, Rule
 from tracer.support.types import Array
 
@@ -200,4 +201,4 @@ class _Resize:
         return [_FOLDS[facts["mode"]](kernel, x, image)]
 
 
-REPLAYS = {"Resize": _Resize(), "Upsample": _Resize()}
+REPLAYS = of_floats({"Resize": _Resize(), "Upsample": _Resize()})

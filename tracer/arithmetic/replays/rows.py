@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.replays.interpreter import of_floats
 from tracer.arithmetic.rule import NotKnown, Rule, are_equal
 from tracer.interpreter.compiled_code import loaded
 from tracer.support.types import Array
@@ -104,12 +105,16 @@ class _Normalization:
         return [output for name, output in zip(names, outputs, strict=False) if name]
 
 
-REPLAYS: dict[str, _Softmax | _Normalization] = {
-    "Softmax": _Softmax(is_log=False),
-    "LogSoftmax": _Softmax(is_log=True),
-    "LayerNormalization": _Normalization(is_centred=True),
-    "RMSNormalization": _Normalization(is_centred=False),
-    "SimplifiedLayerNormalization": _Normalization(is_centred=False),
-    "com.microsoft:SkipLayerNormalization": _Normalization(is_centred=True, skips=True),
-    "com.microsoft:SkipSimplifiedLayerNormalization": _Normalization(is_centred=False, skips=True),
-}
+REPLAYS = of_floats(
+    {
+        "Softmax": _Softmax(is_log=False),
+        "LogSoftmax": _Softmax(is_log=True),
+        "LayerNormalization": _Normalization(is_centred=True),
+        "RMSNormalization": _Normalization(is_centred=False),
+        "SimplifiedLayerNormalization": _Normalization(is_centred=False),
+        "com.microsoft:SkipLayerNormalization": _Normalization(is_centred=True, skips=True),
+        "com.microsoft:SkipSimplifiedLayerNormalization": _Normalization(
+            is_centred=False, skips=True
+        ),
+    }
+)
