@@ -24,7 +24,13 @@ from tracer.support.suggestions import suggest
 SECTIONS = {
     "Measure": ("profile", "compare", "report", "demo"),
     "Understand": (
-        "count", "fusions", "interpret", "reveal", "fingerprint", "env", "docs",
+        "count",
+        "fusions",
+        "interpret",
+        "reveal",
+        "fingerprint",
+        "env",
+        "docs",
     ),  # fmt: skip
     "Transform": ("export", "quantize", "tune", "whatif", "narrow"),
 }
