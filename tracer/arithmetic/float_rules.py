@@ -185,7 +185,7 @@ def emulated(candidate: Candidate, left: Array, right: Array) -> Array:
 
 
 def _equal(first: Array, second: Array) -> Array:
-    return (first == second) | (np.isnan(first) & np.isnan(second))
+    return np.asarray((first == second) | (np.isnan(first) & np.isnan(second)))
 
 
 def _formats(fraction: int, subnormals: Subnormals) -> Iterator[FloatFormat]:
@@ -269,14 +269,13 @@ def _blocks(probes: _Probes, fraction: int) -> Iterator[BlockFma]:
     """Yields the block multiply-adds that explain the probes: presets first."""
     operands, terms = probes.box.operands.left.format, probes.box.terms
     assert operands is not None
-    known = [preset.accumulator for preset in hardware.presets().values()]
-    blocks = [
-        own for each in known if isinstance(each, ByOperands) for own in each.accumulators.values()
-    ]
-    for block in blocks:
-        is_known = isinstance(block, BlockFma) and str(block.operand_format) == str(operands)
-        if is_known and probes.agrees(block, terms):
-            yield block
+    presets = [preset.accumulator for preset in hardware.presets().values()]
+    for known in (own for each in presets if isinstance(each, ByOperands)
+                  for own in each.accumulators.values()):  # fmt: skip
+        if not isinstance(known, BlockFma) or str(known.operand_format) != str(operands):
+            continue
+        if probes.agrees(known, terms):
+            yield known
     outs = [form for form in _formats(fraction, "kept") if form.exponent_bits in (5, 8)]
     options: list[dict[str, Any]] = [
         {"fraction": bits, "out": out, "rounding": rounding}
