@@ -66,6 +66,6 @@ def _row(side: SideBits, output: OutputDifference) -> dict[str, Any]:
         "ulps": output.ulps,
         "classes": classes,
         "node": first.node if first else "",
-        "cause": " and ".join(first.causes) if first else "",
+        "cause": first.cause if first else "",
         "reason": first.reason if first else "",
     }

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from tracer.arithmetic import causes, runs
+from tracer.arithmetic import causes, runs, switches
 from tracer.arithmetic.rule import Rule
 from tracer.arithmetic.trees import ADD, BEGIN, JOIN
 from tracer.executors.settings import OrtSettings
@@ -100,9 +100,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("node", "change"), itertools.product(TERMS, CHANGES), ids=lambda each: str(each)
-)
+@pytest.mark.parametrize(("node", "change"), list(itertools.product(TERMS, CHANGES)), ids=str)
 def test_a_fact_that_was_changed_is_the_cause(model, node, change):
     facts, cause = change
     graph = graph_of(model)
@@ -159,3 +157,24 @@ def test_equal_machines_have_no_cause(model):
     for seed in range(50):
         sides = [side_of(model, graph, drawn(seed)) for _ in range(2)]
         assert causes.first_difference(*sides) == (None, 4)
+
+
+def test_a_fused_bias_is_added_last_to_an_order_without_one():
+    facts = {"orders": [order(4)], "ranges": [[0, 9]]}
+    bare = [step for step in facts["orders"][0]["program"] if step // 4 != 4]
+    without = {"orders": [{**facts["orders"][0], "program": bare}], "ranges": [[0, 9]]}
+    fused = {**facts, "activation": {"way": 0}}
+    assert switches.adapt(without, fused) == fused
+
+
+@pytest.mark.parametrize(
+    ("there", "cause"),
+    [({"way": 1}, "another polynomial"), ({"way": "pairs"}, "saturation of pairs"),
+     ({"rest": [3, 1]}, "what the C library computes"), ({"lanes": 4}, "another lanes")],
+)  # fmt: skip
+def test_a_fact_has_the_cause_of_its_name(there, cause):
+    here = {"way": "exact"} if there.get("way") == "pairs" else {"way": 0} if "way" in there else {}
+    (name,) = there
+    assert switches.differences(here, there) == {name: cause}
+    assert switches.switch(here, there, {name}) == there
+    assert switches.switch(there, here, {name}) == here

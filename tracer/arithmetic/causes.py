@@ -206,7 +206,8 @@ class _Region:
         for place, other in self._pairs():
             rule, there = self._rules[0][place], self._rules[1][other]
             if isinstance(rule, Rule) and isinstance(there, Rule):
-                found |= switches.differences(rule.facts, there.facts)
+                facts = switches.adapt(rule.facts, there.facts) if cause else rule.facts
+                found |= switches.differences(facts, there.facts)
         return found
 
     def _graph_cause(self) -> str:
@@ -238,11 +239,11 @@ class _Region:
             kernel = side.graph.kernel(node, values)
             if isinstance(rule, Rule) and place in partner:
                 other = self._rules[1 - at][partner[place]]
-                if isinstance(other, Rule):
-                    differing = switches.differences(rule.facts, other.facts).keys()
-                    # of the second side's graph, everything is the first side's that is not named
-                    taken = differing & names if at == 0 else differing - names
-                    rule = Rule(rule.text, switches.switch(rule.facts, other.facts, taken))
+                if isinstance(other, Rule) and at == 0:
+                    rule = Rule(rule.text, _switched(rule.facts, other.facts, names))
+                elif isinstance(other, Rule):  # the first side's way to compute what is fused
+                    own = switches.adapt(other.facts, rule.facts)
+                    rule = Rule(rule.text, _switched(own, rule.facts, names))
             known = rule if isinstance(rule, Rule) else None
             outputs = runs.replay(kernel, known, {name: values[name] for name in kernel.inputs})
             values.update(zip([name for name in node.output if name], outputs, strict=True))
@@ -264,6 +265,10 @@ def _rule(side: Side, node: onnx.NodeProto) -> Rule | str:
         return side.rule_of(side.graph.kernel(node, side.values))
     except NotKnown as reason:
         return str(reason)
+
+
+def _switched(mine: switches.Facts, theirs: switches.Facts, names: Set[str]) -> dict[str, Any]:
+    return switches.switch(mine, theirs, switches.differences(mine, theirs).keys() & names)
 
 
 def _kind(node: onnx.NodeProto) -> str:

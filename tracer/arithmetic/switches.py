@@ -16,9 +16,10 @@ _FLAGS = {"fused": "FMA", "from_zero": "what a sum begins with"}
 _LAYOUT = frozenset({"block"})
 """Facts that tell where values lie in memory; they change no sum."""
 _CAUSES = {
-    "way": "another polynomial", "rest": "what the C library computes",
-    "pairs": "saturation of pairs", "saturates": "saturation of pairs",
+    ("way", int): "another polynomial", ("way", str): "saturation of pairs",
+    ("rest", list): "what the C library computes",
 }  # fmt: skip
+"""By the name and the type of a fact; others have their name in the cause."""
 
 
 def differences(mine: Facts, theirs: Facts) -> dict[str, str]:
@@ -35,8 +36,9 @@ def differences(mine: Facts, theirs: Facts) -> dict[str, str]:
         elif name == ORDER:
             found[name] = order_cause(mine, theirs)
         else:
-            other_cause = f"another {name.replace('_', ' ')}"
-            found[name] = _FLAGS.get(name) or _CAUSES.get(name, other_cause)
+            kind = type(here if there is None else there)
+            named = _CAUSES.get((name, kind), f"another {name.replace('_', ' ')}")
+            found[name] = _FLAGS.get(name, named)
     return found
 
 
@@ -62,6 +64,29 @@ def switch(mine: Facts, theirs: Facts, names: Set[str]) -> dict[str, Any]:
             facts.pop(key, None)
     return {key: _with(value, flags) if key in _SUMS else flags.get(key, value)
             for key, value in facts.items()}  # fmt: skip
+
+
+def adapt(mine: Facts, theirs: Facts) -> dict[str, Any]:
+    """Returns the facts `mine` for a kernel that fuses what `theirs` does.
+
+    What the kernel computes besides is as in `theirs`, and further terms are added last.
+    """
+    facts = {key: mine.get(key, value) for key, value in theirs.items()}
+    if ORDER not in _parts(mine) or ORDER not in _parts(theirs):
+        return facts
+    own, other = (next(_programs(each)) for each in (mine, theirs))
+    terms = {step // 4 for step in other if step % 4 != JOIN} - {step // 4 for step in own}
+    further = [4 * term + ADD for term in sorted(terms)]
+    return dict(_with_terms(facts, further))
+
+
+def _with_terms(value: Any, further: list[int]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: [*each, *further] if key == "program" else _with_terms(each, further)
+                for key, each in value.items()}  # fmt: skip
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        return [_with_terms(each, further) for each in value]
+    return value
 
 
 def order_cause(mine: Facts, theirs: Facts) -> str:

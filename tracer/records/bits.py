@@ -6,6 +6,9 @@ from typing import ClassVar
 from tracer.records.result import Result
 from tracer.text import plural
 
+SETTINGS = THREADS, BATCHES = "threads", "kernel by batch"
+"""Causes that are the one setting in which two sides differ."""
+
 
 @dataclass(frozen=True, slots=True)
 class FirstDifference:
@@ -27,6 +30,14 @@ class FirstDifference:
     reason: str
     here: str
     there: str
+
+    @property
+    def cause(self) -> str:
+        """The causes in words; of a setting, what it changes. "" if none is known."""
+        setting, *facts = self.causes or ("",)
+        if setting in SETTINGS and facts:
+            return f"{setting}: {' and '.join(facts)}"
+        return " and ".join(self.causes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +86,7 @@ class SideBits:
         if self.first is None:
             return "outputs differ, and no node that both sides have"
         first = self.first
-        cause = " and ".join(first.causes) or f"not known ({first.reason})"
+        cause = first.cause or f"not known ({first.reason})"
         shown = " (only together)" if first.together else ""
         return f"first difference: {first.node} ({first.op_type}); cause: {cause}{shown}"
 

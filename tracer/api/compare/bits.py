@@ -20,12 +20,9 @@ from tracer.errors import InputError, UsageError
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds
-from tracer.records.bits import BitComparison, OutputDifference, SideBits
+from tracer.records.bits import BATCHES, THREADS, BitComparison, OutputDifference, SideBits
 from tracer.records.fingerprint import Fingerprint, ModelPrint
 from tracer.text import plural
-
-_THREADS, _BATCHES = "threads", "kernel by batch"
-"""Causes that are settings."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,7 @@ def _compare(first: _Ran, other: _Ran) -> SideBits:
     batches = sizes[0] != sizes[1]
     context = ""
     if is_same and threads != batches:
-        context = _THREADS if threads else _BATCHES
+        context = THREADS if threads else BATCHES
     found, nodes = causes.first_difference(first.side, other.side, context, batches)
     outputs = tuple(_outputs(first.outputs, other.outputs, batches))
     return SideBits(other.label, nodes, found, outputs)
