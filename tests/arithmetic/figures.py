@@ -44,12 +44,12 @@ def main():
                 result = _in_a_process(name, model, level, threads, options)
                 results.append(result)
                 print(_row(result), flush=True)
+                if options.unequal:
+                    options.unequal.write_text("\n".join(_unequal(results)) + "\n")
     equal, kernels = (sum(len(r.get(key, ())) for r in results) for key in ("equal", "kernels"))
     whole = {r["model"] for r in results} - {r["model"] for r in results if not r["is_whole"]}
     print(f"{equal} of {kernels} kernels ({equal / max(kernels, 1):.2%})")
     print(f"{len(whole)} models equal by SHA-256, at all levels: {', '.join(sorted(whole))}")
-    if options.unequal:
-        options.unequal.write_text("\n".join(_unequal(results)) + "\n")
     if options.page:
         text = options.page.read_text(encoding="utf-8")
         table = "\n".join(_table(results, options.levels.split(",")))
