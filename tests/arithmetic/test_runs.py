@@ -69,18 +69,32 @@ def test_a_rule_that_does_not_hold_is_told_by_its_ulps(tmp_path):
     assert (verdict.equal, verdict.size, verdict.ulps) == (1, 3, 1)
 
 
-def test_a_node_with_a_body_is_not_known(tmp_path):
+def test_a_node_with_graphs_is_replayed_kernel_by_kernel(tmp_path):
     model = parse("""<ir_version: 8, opset_import: ["" : 17]>
         net (bool c, float[3] x) => (float[3] y) {
-            y = If (c) <then_branch = yes () => (float[3] a) { a = Exp(x) },
-                        else_branch = no () => (float[3] b) { b = Neg(x) }> }""")
+            z = Neg(x)
+            y = If (c) <then_branch = yes () => (float[3] a) { a = Exp(z) },
+                        else_branch = no () => (float[3] b) { b = Neg(z) }> }""")
+    graph = runs.SavedGraph.of(model, OrtSettings(threads=1, optimization="none"))
+    rules, x = KnownRules(tmp_path), np.array([1.5, -2.25, 0.1], np.float32)
+    for chosen in (True, False):
+        feeds = {"c": np.array(chosen), "x": x}
+        values = graph.runner()(feeds)
+        verdicts = list(runs.compare_kernels(graph, rules.of, values))
+        assert [each.is_equal for each in verdicts] == [True, True]
+        replayed = runs.replay_graph(graph, rules.of, feeds).outputs["y"]
+        assert replayed.tobytes() == values["y"].tobytes()
+
+
+def test_what_neither_rule_nor_interpreter_has_is_not_known(tmp_path):
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]>
+        net (string[2] x) => (string[2] y) { y = Identity(x) }""")
     graph = runs.SavedGraph.of(model, OrtSettings(threads=1))
-    feeds = {"c": np.array(True), "x": np.ones(3, np.float32)}
-    rules = KnownRules(tmp_path)
+    feeds, rules = {"x": np.array(["a", "b"], object)}, KnownRules(tmp_path)
     (verdict,) = runs.compare_kernels(graph, rules.of, graph.runner()(feeds))
-    assert verdict.reason == "it runs other graphs"
+    assert verdict.reason == "its inputs are no tensors of numbers"
     assert not verdict.is_equal
-    with pytest.raises(NotKnown, match=r"If .*other graphs"):
+    with pytest.raises(NotKnown, match=r"Identity .*no tensors of numbers"):
         runs.replay_graph(graph, rules.of, feeds)
 
 

@@ -96,7 +96,7 @@ class Kernel:
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Returns the outputs that onnxruntime computes from inputs by name."""
-        feeds = {name: np.ascontiguousarray(inputs[name]) for name in self.inputs}
+        feeds = {name: np.asarray(inputs[name], order="C") for name in self.inputs}
         outputs: list[Array] = self._session.run(None, feeds)
         return outputs
 

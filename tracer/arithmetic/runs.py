@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -10,18 +10,21 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.replays import interpreter, replay_of
 from tracer.arithmetic.rule import NotKnown, Rule, are_equal
-from tracer.errors import ModelError
+from tracer.errors import ModelError, TracerError
 from tracer.executors.onnxruntime import all_outputs, feeding, kernel_nodes, sessions
 from tracer.executors.onnxruntime.profile_events import Label
 from tracer.executors.settings import OrtSettings
 from tracer.graph import stored_weights
-from tracer.graph.model import Model, expanded_keys
+from tracer.graph.model import Model, Node, bodies, expanded_keys
 from tracer.inputs.feedset import Feeds
+from tracer.interpreter import operators
+from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.values import Value, type_proto
 from tracer.records import trace
 from tracer.support.temporary import TemporaryFolder
 from tracer.support.types import Array
@@ -96,11 +99,8 @@ class SavedGraph:
     def kernel(self, node: onnx.NodeProto, values: Mapping[str, Any]) -> Kernel:
         """Returns the kernel of one of `nodes`, whose inputs are among `values`; made once.
 
-        Raises NotKnown for a node that runs graphs of its own, and for inputs that are no tensors
-        of numbers.
+        Raises NotKnown for inputs that are no tensors of numbers.
         """
-        if any(each.HasField("g") or each.graphs for each in node.attribute):
-            raise NotKnown("it runs other graphs")
         names = [name for name in dict.fromkeys(node.input) if name]
         read = {name: values[name] for name in names if name not in self.constants}
         if not all(isinstance(v, np.ndarray) and not v.dtype.hasobject for v in read.values()):
@@ -153,17 +153,103 @@ def compare_kernels(
     for node in graph.nodes:
         rule, reason, outputs = None, "", None
         try:
-            kernel = graph.kernel(node, values)
-            inputs = {name: values[name] for name in kernel.inputs}
-            try:
-                rule = rule_of(kernel)
-            except NotKnown as unknown:
-                reason = str(unknown)
-            outputs = replay(kernel, rule, inputs)
+            rule, reason, outputs = replay_node(graph, node, rule_of, values)
         except NotKnown as unknown:
-            reason = reason or str(unknown)
+            reason = str(unknown)
         expected = [values[name] for name in node.output if name]
         yield Verdict(node, rule, reason, *_difference(expected, outputs))
+
+
+def replay_node(
+    graph: SavedGraph, node: onnx.NodeProto, rule_of: RuleOf, values: Mapping[str, Any]
+) -> tuple[Rule | None, str, list[Any]]:
+    """Returns the rule of a node's kernel, or None and why it is not known, and its outputs.
+
+    `values` has what it reads. Raises NotKnown as `replay` does.
+    """
+    if bodies(node):
+        return _replay_bodies(graph, node, rule_of, values)
+    kernel = graph.kernel(node, values)
+    rule, reason = None, ""
+    try:
+        rule = rule_of(kernel)
+    except NotKnown as unknown:
+        reason = str(unknown)
+    return rule, reason, replay(kernel, rule, {name: values[name] for name in kernel.inputs})
+
+
+def _replay_bodies(
+    graph: SavedGraph, node: onnx.NodeProto, rule_of: RuleOf, values: Mapping[str, Any]
+) -> tuple[Rule | None, str, list[Any]]:
+    """Replays If, Loop or Scan: tracer's interpreter runs its graphs, by the rules of kernels."""
+    read = reads(node)
+    graph_of_node = helper.make_graph(
+        [node],
+        "node",
+        [helper.make_value_info(name, type_proto(values[name])) for name in read if name in values],
+        [onnx.ValueInfoProto(name=name) for name in node.output if name],
+        [each for each in graph.proto.graph.initializer if each.name in read],
+    )
+    proto = helper.make_model(
+        graph_of_node, opset_imports=graph.proto.opset_import, ir_version=graph.proto.ir_version
+    )
+    model = Model(proto, None, "", expanded_keys(proto))
+    stored = (each for scope in model.scopes for each in scope.graph.initializer)
+    constants = {each.name: numpy_helper.to_array(each) for each in stored}
+    inside, reasons = SavedGraph(proto, (), graph.threads, constants), dict[str, None]()
+
+    def by_rule(each: Node, plain: operators.Kernel) -> operators.Kernel:
+        def run(inputs: Sequence[Value], runs: Mapping[str, operators.Body]) -> Sequence[Value]:
+            try:
+                given = dict(zip(each.inputs, map(_as_array, inputs), strict=True))
+                _, reason, found = replay_node(inside, each.proto, rule_of, given)
+            except NotKnown as unknown:
+                reason, found = str(unknown), [*plain(inputs, runs)]
+            if reason:
+                reasons[f"in its graphs, {each.op_type}: {reason}"] = None
+            outputs = iter(found)
+            return [next(outputs) if name else None for name in each.outputs]
+
+        return plain if bodies(each.proto) else run
+
+    feeds = {name: values[name] for name in read if name in values}
+    try:
+        found = Interpreter(model, wrap_kernel=by_rule, fallback=_NoFallback()).run(None, feeds)
+    except TracerError as error:
+        raise NotKnown(f"in its graphs: {error.what}") from error
+    reason = "; ".join(reasons)
+    return (None if reason else Rule("its graphs run, kernel by kernel")), reason, list(found)
+
+
+def reads(node: onnx.NodeProto) -> list[str]:
+    """Returns what a node reads: its inputs, and what its graphs read around them."""
+    names = [name for name in node.input if name]
+    for _, body in bodies(node):
+        own = {each.name for each in body.input} | {each.name for each in body.initializer}
+        for inner in body.node:
+            names += [name for name in reads(inner) if name not in own]
+            own.update(inner.output)
+        names += [each.name for each in body.output if each.name not in own]
+    return list(dict.fromkeys(names))
+
+
+def _as_array(value: Value) -> Any:
+    return np.asarray(value) if isinstance(value, np.generic) else value
+
+
+class _NoFallback:
+    """Lets the interpreter plan operators that it lacks: their kernels have rules, or fail."""
+
+    name = "a rule"
+
+    def refuses(self, node: Node, opsets: Mapping[str, int]) -> str:
+        return ""
+
+    def kernel(self, node: Node, model: Model, constants: Collection[str]) -> operators.Kernel:
+        def fail(inputs: Sequence[Value], runs: Mapping[str, operators.Body]) -> Sequence[Value]:
+            raise ModelError("neither a rule nor tracer's interpreter has the operator")
+
+        return fail
 
 
 def replay(kernel: Kernel, rule: Rule | None, inputs: Mapping[str, Array]) -> list[Array]:
@@ -203,20 +289,17 @@ def replay_graph(
     """
     values: dict[str, Any] = dict(feeds)
     without: dict[int, str] = {}
-    last = {name: place for place, node in enumerate(graph.nodes) for name in node.input}
+    last = {name: place for place, node in enumerate(graph.nodes) for name in reads(node)}
     for place, node in enumerate(graph.nodes):
         try:
-            kernel = graph.kernel(node, values)
-            try:
-                rule = rule_of(kernel)
-            except NotKnown as unknown:
-                rule, without[place] = None, str(unknown)
-            outputs = replay(kernel, rule, {name: values[name] for name in kernel.inputs})
+            _, reason, outputs = replay_node(graph, node, rule_of, values)
         except NotKnown as unknown:
             raise NotKnown(f"{node.op_type} '{node.name}': {unknown}") from unknown
+        if reason:
+            without[place] = reason
         names = [name for name in node.output if name]
         values.update(zip(names, outputs, strict=True))
-        for name in set() if keep else {*node.input, *names} - {*graph.outputs}:
+        for name in set() if keep else {*reads(node), *names} - {*graph.outputs}:
             if last.get(name, -1) <= place:
                 values.pop(name, None)
     found = {name: values.get(name, graph.constants.get(name)) for name in graph.outputs}
