@@ -18,7 +18,6 @@ __all__ = [
     "DEFAULT_TOP",
     "GROUPINGS",
     "KERNEL",
-    "METRIC",
     "NAMES",
     "NODE_GROUPINGS",
     "OF_KERNELS",
@@ -44,11 +43,6 @@ NODE_GROUPINGS = tuple(name for name in NAMES if name != SAMPLE)
 ADDITION_CONVENTIONS = ("plain", "channelwise")
 """How the additions of a convolution are counted: the names in `analyzers.cost.count`."""
 
-METRIC = (
-    "Accuracy metric: top1, top5, mse, perplexity; noise, channel-noise, agreement (with wide "
-    "accumulators); or FILE.py:NAME.  [default: chosen by the data]"
-)
-"""The help of the option of several commands."""
 DEFAULT_ENERGY_MODEL = "lab"
 """The energy model of narrow accumulators unless `--energy` names another."""
 
