@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracer.accumulators.statistics.partial_sums import QUANTITIES
 from tracer.analyzers.attribution import SERVING
 from tracer.analyzers.options import GROUPINGS, KERNEL, NAMES, OF_KERNELS, SAMPLE, refuse_depth
 from tracer.analyzers.roofline import averaged
@@ -305,9 +304,10 @@ def by_sample(run: Run | None) -> pd.DataFrame:
             "Measure them with: tracer interpret MODEL.onnx --accumulator 16 --by sample.",
         )
     samples = run.sums_by_sample
-    table = pd.DataFrame(samples.arrays(), columns=list(QUANTITIES)).astype("Int64")
+    table = pd.DataFrame(samples.arrays()).astype("Int64")
     table.loc[table["outputs"] == 0, list(_SEEN)] = pd.NA
     names = dict(enumerate(samples.nodes))
     table["worst_node"] = table["worst_node"].map(names.get).astype("string")
     table["sample"] = pd.Series(range(len(table)), dtype="Int64")
-    return table[["sample", "worst_node", *QUANTITIES[:-1]]]
+    first = ["sample", "worst_node"]
+    return table[[*first, *table.columns.drop(first)]]

@@ -18,6 +18,7 @@ __all__ = [
     "DEFAULT_TOP",
     "GROUPINGS",
     "KERNEL",
+    "METRIC",
     "NAMES",
     "NODE_GROUPINGS",
     "OF_KERNELS",
@@ -43,6 +44,11 @@ NODE_GROUPINGS = tuple(name for name in NAMES if name != SAMPLE)
 ADDITION_CONVENTIONS = ("plain", "channelwise")
 """How the additions of a convolution are counted: the names in `analyzers.cost.count`."""
 
+METRIC = (
+    "Accuracy metric: top1, top5, mse, perplexity; noise, channel-noise, agreement (with wide "
+    "accumulators); or FILE.py:NAME.  [default: chosen by the data]"
+)
+"""The help of the option of several commands."""
 DEFAULT_ENERGY_MODEL = "lab"
 """The energy model of narrow accumulators unless `--energy` names another."""
 

@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 
 from tracer.accumulators.spec import NARROWEST
-from tracer.accumulators.spec.policy import MULTIPLYING, PARTLY
-from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
-from tracer.accumulators.statistics.partial_sums import PartialSums
+from tracer.accumulators.spec.products import MULTIPLYING, PARTLY
 from tracer.records import columns
 from tracer.records.columns import BY_NAME
 from tracer.support.types import IntArray
 
 if TYPE_CHECKING:
+    from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
+    from tracer.accumulators.statistics.partial_sums import PartialSums
     from tracer.records.whatif import Coverage
 
 _EXTREMES = ("acc_min", "acc_max", "final_min", "final_max")

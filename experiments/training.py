@@ -20,7 +20,7 @@ from models.training.folder import RunFolder
 from models.training.session import Session
 from tracer.containment.activity import silent
 from tracer.graph import loading
-from tracer.inputs.datasets.labelled import DEFAULT_FOLDER
+from tracer.inputs.datasets import DEFAULT_FOLDER
 
 FAMILY = "resnet_cifar"
 IMAGES = 3

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from tracer.api.quantize import quantize
     from tracer.api.replay import replay
     from tracer.api.results import load, merge, save
+    from tracer.api.reveal import reveal
     from tracer.api.tune import tune
     from tracer.api.whatif import what_if
+    from tracer.arithmetic.revealed import Revealed
     from tracer.errors import (
         ClusterError,
         CrashError,
@@ -82,6 +84,7 @@ __all__ = [
     "QuantizationOptions",
     "Quantized",
     "Replayed",
+    "Revealed",
     "Samples",
     "SideSettings",
     "ThresholdError",
@@ -110,6 +113,7 @@ __all__ = [
     "profile_framework",
     "quantize",
     "replay",
+    "reveal",
     "save",
     "sweep",
     "tune",
@@ -133,8 +137,10 @@ _NAMES = {
     "tracer.api.quantize": "quantize",
     "tracer.api.replay": "replay",
     "tracer.api.results": "load merge save",
+    "tracer.api.reveal": "reveal",
     "tracer.api.tune": "tune",
     "tracer.api.whatif": "what_if",
+    "tracer.arithmetic.revealed": "Revealed",
     "tracer.errors": "ClusterError CrashError InputError LimitError ModelError ThresholdError "
     "TracerError UsageError",
     "tracer.exporters.records": "ExportOptions Exported",

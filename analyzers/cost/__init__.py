@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pandas as pd
 
 from tracer.accumulators.engine.tensor_scales import TensorScales
-from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.float_accumulator import FloatAccumulator
-from tracer.accumulators.spec.policy import Rule
 from tracer.analyzers.cost import parameters
 from tracer.analyzers.cost.count import (
     LARGEST,
@@ -40,6 +37,9 @@ from tracer.graph.operators import (
     computes_in_integers,
     multiplies_packed_integers,
 )
+
+if TYPE_CHECKING:
+    from tracer.accumulators.spec.policy import Rule
 
 WORK = ("macs", "adds", "muls", "flops")
 COLUMNS = (*WORK, "params", "param_bytes", "bytes_read", "bytes_written")
@@ -372,11 +372,7 @@ class _Reader:
 
 def _adder(rule: Rule | None) -> str | None:
     """Returns the type that a float accumulator adds in: that of its format, if it has one."""
-    if rule is None or isinstance(rule.accumulator, Accumulator):
-        return None
-    if isinstance(rule.accumulator, FloatAccumulator):
-        return _type_of(str(rule.accumulator.format))
-    return str(rule.accumulator)
+    return None if rule is None or rule.adder is None else _type_of(rule.adder)
 
 
 def _type_of(spelling: str) -> str:

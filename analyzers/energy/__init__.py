@@ -4,19 +4,19 @@
 TOML file with the user's own figures. `energy` fills the column `energy` of the node table.
 """
 
+from __future__ import annotations
+
 import importlib
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.policy import Rule
 from tracer.analyzers.cost import Operands, operands
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.energy import models
@@ -31,6 +31,9 @@ from tracer.errors import InputError, UsageError, refusing
 from tracer.support.files import read_regular
 from tracer.support.suggestions import suggest
 from tracer.support.types import FloatArray
+
+if TYPE_CHECKING:
+    from tracer.accumulators.spec.policy import Rule
 
 _OPERATIONS = ("mul", "add")
 _KEYS = {"name", "unit", "source", *_OPERATIONS}
@@ -124,10 +127,9 @@ def energy(
     work = Work.of(counts, factors)
     bits = {}
     for node in work.nodes:
-        accumulator, factor = getattr(rules.get(node), "accumulator", None), factors[node]
-        bits[node] = max(WIDE, factor.activation_bits, factor.weight_bits)
-        if isinstance(accumulator, Accumulator):
-            bits[node] = accumulator.bits
+        rule, factor = rules.get(node), factors[node]
+        own = None if rule is None else rule.bits
+        bits[node] = own or max(WIDE, factor.activation_bits, factor.weight_bits)
     energies = energy_model.per_node(work, bits)
     multiplying = counts.index[counts["macs"].fillna(0) > 0]
     unpriced: dict[str, list[str]] = defaultdict(list)

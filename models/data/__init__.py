@@ -6,8 +6,8 @@ from models.data import text
 from models.data.archive import read_archive
 from models.data.text import Text
 from tracer.errors import UsageError
-from tracer.inputs.datasets import labelled
-from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, LabelledImages, Split
+from tracer.inputs.datasets import DEFAULT_FOLDER, labelled
+from tracer.inputs.datasets.labelled import LabelledImages, Split
 
 
 def load(source: str, folder: Path = DEFAULT_FOLDER) -> LabelledImages | Text:

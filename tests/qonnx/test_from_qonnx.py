@@ -14,7 +14,8 @@ from tracer.api.compare import SideSettings
 from tracer.errors import ModelError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
-from tracer.quantization.from_qonnx import from_qonnx, runnable_form
+from tracer.quantization.from_qonnx import from_qonnx
+from tracer.quantization.runnable import runnable_form
 from tracer.quantization.to_qonnx import to_qonnx
 from tracer.support.tolerance import Tolerance
 

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from tracer.analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
+from tracer.analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL, METRIC
 from tracer.containment import calls
 from tracer.containment.activity import Progress, progress_bar, silent
 from tracer.errors import UsageError
@@ -34,7 +34,6 @@ from tracer.support.arguments import (
     swept,
 )
 from tracer.support.suggestions import suggest
-from tracer.whatif.options import METRIC
 
 if TYPE_CHECKING:
     from tracer.inputs.request import Samples

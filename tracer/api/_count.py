@@ -34,7 +34,7 @@ from tracer.inputs.request import (
 )
 from tracer.inputs.sizes import batch_of, choose
 from tracer.limits import Limits, enforced
-from tracer.quantization.from_qonnx import runnable_form
+from tracer.quantization.runnable import runnable_form
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import Trace, typed_table

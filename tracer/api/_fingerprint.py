@@ -9,7 +9,7 @@ from tracer.arithmetic.known_rules import KnownRules
 from tracer.executors.settings import OrtSettings
 from tracer.exporters.subject import ModelSource, open_subject
 from tracer.inputs.request import request_for
-from tracer.quantization.from_qonnx import runnable_form
+from tracer.quantization.runnable import runnable_form
 from tracer.records.fingerprint import Fingerprint
 from tracer.support.examples import FOLDER
 

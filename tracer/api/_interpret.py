@@ -17,7 +17,7 @@ from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
 from tracer.limits import Limits, enforced
-from tracer.quantization.from_qonnx import runnable_form
+from tracer.quantization.runnable import runnable_form
 from tracer.records.trace import Run, Trace
 from tracer.scaling.pool import opened_pool
 from tracer.shapes import infer

@@ -10,7 +10,8 @@ import onnx
 
 from tracer.accumulators.nodes import nodes_that_sum
 from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
-from tracer.accumulators.spec.policy import MULTIPLYING, Entry, Policy
+from tracer.accumulators.spec.policy import Entry, Policy
+from tracer.accumulators.spec.products import MULTIPLYING
 from tracer.accumulators.statistics.certificates import Guarantee, guarantee
 from tracer.analyzers import energy as energy_models
 from tracer.analyzers.energy import EnergyModel

@@ -29,7 +29,6 @@ from tracer.api._assembly import (
     configured,
     matched,
 )
-from tracer.api._generation import Phased, refuse_other_inputs
 from tracer.api.profile import ProfileArguments
 from tracer.containment import signals
 from tracer.errors import TracerError, UsageError
@@ -48,12 +47,13 @@ from tracer.inputs.request import (
     with_overrides,
 )
 from tracer.limits import Limits, fair_share
-from tracer.quantization.from_qonnx import runnable_form
+from tracer.quantization.runnable import runnable_form
 from tracer.records.environment import Peak, Peaks
 from tracer.records.trace import INCOMPLETE, Run, Trace
 from tracer.shapes import infer
 
 if TYPE_CHECKING:
+    from tracer.api._generation import Phased
     from tracer.tuning.setup import Setup
 
 _COMPARED_BYTES, _COMPARED_S = 1 << 30, 20.0
@@ -90,14 +90,16 @@ def profile(call: ProfileArguments) -> Trace:
     """
     phases = Phases.of(call.prefill, call.decode, call.past)
     if phases is not None:
-        refuse_other_inputs(call.dims, call.inputs)
+        from tracer.api import _generation  # 0.01 s, and most models have no phases
+
+        _generation.refuse_other_inputs(call.dims, call.inputs)
     energy_model = None if call.energy is None else energy_models.find(call.energy)
     loaded = with_overrides(open_subject(call.model), call.inputs)
     if call.executor == _OF_ONNX:
         loaded = runnable_form(loaded)
     phased = None
     if phases is not None:
-        phased = Phased.of(loaded, phases, call.executor, call.seed, call.report)
+        phased = _generation.Phased.of(loaded, phases, call.executor, call.seed, call.report)
     swept = {"threads": as_list(call.threads), "optimization": as_list(call.optimization)}
     chosen = {
         "runs": call.runs, "warmup": call.warmup, "min_time": call.min_time,

@@ -20,7 +20,7 @@ from tracer.exporters.subject import open_subject
 from tracer.host import cores
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
-from tracer.quantization.from_qonnx import runnable_form
+from tracer.quantization.runnable import runnable_form
 from tracer.records.model_info import ModelInfo
 from tracer.records.replayed import Replayed, ReplayedKernel, ReplayedOutput
 

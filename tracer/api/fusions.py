@@ -64,7 +64,7 @@ def fusions(call: FusionsArguments) -> Fusions:
     from tracer.exporters.subject import open_subject
     from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
     from tracer.limits import Limits, fair_share
-    from tracer.quantization.from_qonnx import runnable_form
+    from tracer.quantization.runnable import runnable_form
     from tracer.records import environment
     from tracer.records.model_info import ModelInfo
 

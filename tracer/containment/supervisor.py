@@ -32,9 +32,9 @@ from tracer.text import message
 IN_PROCESS = "TRACER_IN_PROCESS"
 """Environment variable; where it is set, nothing runs in a child, as debuggers need it."""
 
-_COLLECTIONS = (10_000, 10, 50)
-"""Thresholds of garbage collection: at Python's defaults it takes a fifth of the time of a model
-with 100,000 nodes, of whose objects none is garbage."""
+_COLLECTIONS = (300_000, 10, 50)
+"""Thresholds of garbage collection: none of the 200,000 objects that a command imports is garbage,
+nor any of a model with 100,000 nodes, where Python's defaults would take a fifth of the time."""
 
 _LEAST_FILES = 32
 """Files that a command has open at a time, at most; Python opens more while it imports."""

@@ -8,7 +8,7 @@ halves round to another integer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,7 @@ from onnx.external_data_helper import load_external_data_for_model
 from tracer.accumulators.engine.value_ranges import StoredValues, integer_range
 from tracer.errors import ModelError
 from tracer.graph import loading, operators
-from tracer.graph.model import Model, Scope, StandIn
+from tracer.graph.model import Model, Node, Scope, StandIn
 from tracer.graph.shape_inference import TensorTypes
 from tracer.graph.tensor_type import TensorType
 from tracer.interpreter import values
@@ -139,17 +139,12 @@ _LISTED = 3
 """Nodes that a message names."""
 
 
-def runnable_form(model: Model) -> Model:
-    """Returns `model` with a stand-in that onnxruntime can run, and a note; itself without QONNX.
+def with_stand_in(model: Model, rounding: Sequence[Node]) -> Model:
+    """Returns `model` with a stand-in that onnxruntime can run, and a note.
 
-    Raises ModelError where the opset is too old and onnx cannot convert the graph, and for nodes
-    that ONNX's operators do not express.
+    `rounding` are its nodes of QONNX. Raises ModelError where the opset is too old and onnx cannot
+    convert the graph, and for nodes that ONNX's operators do not express.
     """
-    rounding = [
-        node for node in model.nodes if operators.is_qonnx_quantizer(node.domain, node.op_type)
-    ]
-    if not rounding or model.stand_in is not None:
-        return model
     _refuse_unconvertible(
         model, {node.key: "it is in a body" for node in rounding if node.scope.path}
     )

@@ -16,11 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
-from tracer.accumulators.statistics.partial_sums import PartialSums, SampleSums
 from tracer.errors import UsageError
 from tracer.graph.tensor_type import CallTypes, TensorType
-from tracer.interpreter.observers import Statistics
 from tracer.records import environment
 from tracer.records.columns import BY_NAME, INTERMEDIATE, stored_spec
 from tracer.records.columns import COLUMNS as COLUMNS  # part of the interface beside Trace
@@ -35,7 +32,10 @@ from tracer.text import plural
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
+    from tracer.accumulators.statistics.partial_sums import PartialSums, SampleSums
     from tracer.analyzers.compare import Comparison
+    from tracer.interpreter.observers import Statistics
 
 EMULATED = "times are those of emulating the accumulators"
 """The note of a run with narrow accumulators."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
 from tracer.accumulators.spec import Bias, Convention, Overflow
-from tracer.analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL
+from tracer.analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL, METRIC
 from tracer.errors import UsageError
 from tracer.support.arguments import (
     FLAG,
@@ -32,10 +32,6 @@ SUMS, _QUANTISATION, _SEARCH = "Accumulators", "Quantisation", "Search"
 _WORDS = several(TEXT)
 _BITS = replace(several(maybe(integer(1))), reads=("counts",))
 _UNCHANGED = (None,)
-METRIC = (
-    "Accuracy metric: top1, top5, mse, perplexity; noise, channel-noise, agreement (with wide "
-    "accumulators); or FILE.py:NAME.  [default: chosen by the data]"
-)
 
 
 @dataclass(frozen=True, slots=True)

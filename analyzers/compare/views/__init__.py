@@ -44,7 +44,7 @@ from tracer.analyzers.views.page import (
 )
 from tracer.analyzers.views.report import Content, Pairs, RunContent, drawings, texts
 from tracer.analyzers.views.text import count, percent, plural, si, time_number, times
-from tracer.analyzers.views.trace import lines, run_content
+from tracer.analyzers.views.trace.contents import lines, run_content
 from tracer.analyzers.views.trace.headline import Section
 from tracer.analyzers.views.trace.run_tables import tables
 from tracer.records.columns import BY_NAME, ColumnSpec

@@ -48,6 +48,13 @@ _MOST_OF_ALL = 0.5
 _BAR_INCHES, _TALLEST_INCHES = 0.22, 8.0
 
 
+def figure(trace: Trace, options: ViewOptions) -> Figure:
+    """The time of each layer; if the times are of emulated accumulators, their histograms."""
+    if all(section.run is not None and section.run.sums for section in sections(trace)):
+        return sums(trace, options)
+    return times_figure(trace, options)
+
+
 def times_figure(trace: Trace, options: ViewOptions) -> Figure:
     """A panel for each run, the longest row first.
 
@@ -179,14 +186,14 @@ _PANEL_INCHES = 4.2, 2.5
 _HEAD_INCHES = 0.7
 
 
-def sums_figure(trace: Trace, options: ViewOptions) -> Figure:
+def sums(trace: Trace, options: ViewOptions) -> Figure:
     """Returns a panel for each node in the order of the run: final sums, extremes of partial sums.
 
     The background beyond the accumulator's range is red. `options.top` is the number of nodes
     [default: 15]; nodes that need the most bits are drawn. Raises UsageError without
     sums.
     """
-    all_sums = [sums for run in trace.runs for sums in run.sums]
+    all_sums = [of_node for run in trace.runs for of_node in run.sums]
     if not all_sums:
         raise UsageError(
             "histograms of sums need integer accumulators, and this trace has none",
@@ -198,9 +205,9 @@ def sums_figure(trace: Trace, options: ViewOptions) -> Figure:
     width, height = _PANEL_INCHES
     chart = empty_figure(max(width * columns, 6.0), height * rows + _HEAD_INCHES)
     panels = chart.subplots(rows, columns, squeeze=False).ravel()
-    names = labels(sums.node for sums in drawn)
-    for panel, name, sums in zip(panels, names, drawn, strict=False):
-        _draw_sums(panel, name, sums)
+    names = labels(each.node for each in drawn)
+    for panel, name, each in zip(panels, names, drawn, strict=False):
+        _draw_sums(panel, name, each)
     for panel in panels[::columns]:
         panel.set_ylabel("outputs", fontsize=8)
     for panel in panels[len(drawn) :]:
@@ -278,7 +285,7 @@ _MOST_NAMED = 8
 _LEGEND = "area: share of the time\nhollow: uncertain time"
 
 
-def roofline_figure(trace: Trace, options: ViewOptions) -> Figure:
+def roofline(trace: Trace, options: ViewOptions) -> Figure:
     """Returns a panel for each run, with a point for each kernel; its area is its share of time.
 
     `options.top` is the number of labels [default: 8]. Raises UsageError without times.

@@ -1,7 +1,10 @@
 """The tables of a trace on its page, its agreement with a reference, and its rows with times."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -9,7 +12,6 @@ from tracer.analyzers.advice import advise
 from tracer.analyzers.grouping import remark
 from tracer.analyzers.options import KERNEL, NAMES, SAMPLE, ViewOptions, sort_column
 from tracer.analyzers.table import origins
-from tracer.analyzers.views.exchange import Value
 from tracer.analyzers.views.page import Column, Table, specified
 from tracer.analyzers.views.text import cosine, digits, full, plural, si
 from tracer.analyzers.views.trace import headline, overflow
@@ -17,8 +19,11 @@ from tracer.analyzers.views.trace.headline import Section, chosen, folded, secti
 from tracer.errors import UsageError
 from tracer.records.columns import JOINT, TableName, specs_of
 from tracer.records.trace import Run, Trace
-from tracer.support.tolerance import Tolerance
 from tracer.text import printable
+
+if TYPE_CHECKING:
+    from tracer.analyzers.views.exchange import Value
+    from tracer.support.tolerance import Tolerance
 
 _MAIN_RANK = 8
 """Rank of the last column that a terminal of 100 cells has room for."""

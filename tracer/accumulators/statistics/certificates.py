@@ -20,7 +20,8 @@ from tracer.accumulators.nodes import nodes_that_sum
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.operand_format import formats
 from tracer.accumulators.spec.orders import Terms
-from tracer.accumulators.spec.policy import PARTLY, Entry, Policy, Rule
+from tracer.accumulators.spec.policy import Entry, Policy, Rule
+from tracer.accumulators.spec.products import PARTLY
 from tracer.accumulators.statistics.partial_sums import PartialSums, Tally
 from tracer.errors import InputError, ThresholdError, UsageError, refusing
 from tracer.graph.model import Model

@@ -38,7 +38,7 @@ from tracer.exporters.registry import exporter_of
 from tracer.exporters.subject import Code, load_source, names_code, open_subject, runs_in_framework
 from tracer.inputs import files
 from tracer.inputs.request import on_sizes_that_run
-from tracer.quantization.from_qonnx import runnable_form
+from tracer.quantization.runnable import runnable_form
 from tracer.records import environment
 from tracer.records.trace import Trace
 from tracer.storage import trace_file

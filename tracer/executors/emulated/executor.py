@@ -24,8 +24,8 @@ from tracer.executors.protocol import Executor, Profiled, Receive
 from tracer.executors.reference.executor import EXECUTOR, input_types, kernel, recorded
 from tracer.graph.model import Model, Node
 from tracer.graph.stored_weights import WeightFiles, findable
+from tracer.inputs.batches import FeedBatches
 from tracer.inputs.feedset import FeedSet
-from tracer.inputs.request import FeedBatches
 from tracer.interpreter import compiled_code
 from tracer.interpreter.fallback import Fallback
 from tracer.interpreter.interpreter import Interpreter

@@ -2,7 +2,11 @@
 
 import importlib
 import warnings
+from pathlib import Path
 from typing import Any
+
+DEFAULT_FOLDER = Path("data")
+"""Where the files of named data sets are, from the current folder."""
 
 
 def __getattr__(name: str) -> Any:

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracer.errors import InputError
-from tracer.inputs.datasets import images, sets
+from tracer.inputs.datasets import DEFAULT_FOLDER, images, sets
 
-DEFAULT_FOLDER = Path("data")
 SPLIT_SEED = 0  # fixed: the test images are the same in every run
 
 

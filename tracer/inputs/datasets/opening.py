@@ -10,11 +10,12 @@ import numpy as np
 
 from tracer.errors import InputError, UsageError
 from tracer.graph.model import Model
+from tracer.inputs.datasets import DEFAULT_FOLDER
 from tracer.inputs.datasets.archive import open_archive, open_folder
 from tracer.inputs.datasets.batch import Batch, SampleLayout, SampleSource, image_input
 from tracer.inputs.datasets.dataset import Dataset, Description, choose_samples
 from tracer.inputs.datasets.image_folder import open_image_folder
-from tracer.inputs.datasets.labelled import DEFAULT_FOLDER, Split, names, read
+from tracer.inputs.datasets.labelled import Split, names, read
 from tracer.inputs.datasets.parquet import open_parquet
 from tracer.inputs.datasets.tar_files import open_tars
 from tracer.inputs.datasets.text import SPEC as TEXT

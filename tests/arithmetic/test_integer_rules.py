@@ -1,0 +1,126 @@
+"""Sums of integers as black boxes: what is claimed is right, and most rules are found."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import tracer
+from tests.arithmetic.random_rules import integer_box, integer_rule, integer_sums
+from tracer.accumulators.spec import kinds
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.arithmetic.black_box import BlackBox, Operands
+from tracer.arithmetic.integer_rules import draw
+from tracer.errors import InputError, UsageError
+
+
+def claim(function, terms=64, operands="auto"):
+    return tracer.reveal(function, terms, operands=operands, in_process=True)
+
+
+def accumulator(spec):
+    return kinds.parse(spec, Accumulator(32)).accumulator
+
+
+def differ(rule, spec, terms, operands, seed):
+    """Returns how many of 100,000 random sums differ between a rule and what was claimed."""
+    box = BlackBox(lambda a, b: 0, terms, Operands.read(operands, terms))
+    random, wide = np.random.default_rng(seed), 2 * np.log2(box.operands.left.largest)
+    count = 0
+    for scale in ((1, 10), (5, 16), (8, 20), (10, 24), (1, wide)):
+        left, right = draw(box, random, 20_000, scale)
+        sums = [integer_sums(each, left * right) for each in (rule, accumulator(spec))]
+        count += np.count_nonzero(sums[0] != sums[1])
+    return count
+
+
+def reveal_rules(seeds, operands, terms=64):
+    """Returns how many rules were right, and those not known; none may be wrong."""
+    right, unknown = 0, []
+    for seed in seeds:
+        rule = integer_rule(np.random.default_rng(seed), terms)
+        result = claim(integer_box(rule), terms, operands)
+        if result.is_known:
+            assert differ(rule, result.spec, terms, result.operands, seed) == 0, (
+                seed,
+                rule,
+                result.spec,
+            )
+            right += 1
+        else:
+            unknown.append(str(rule))
+    return right, unknown
+
+
+def test_random_rules_are_revealed():
+    right, unknown = reveal_rules(range(10), "int64")
+    assert right >= 9, unknown
+    right, unknown = reveal_rules(range(100, 106), "int8", 24)
+    assert right >= 5, unknown
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("operands", ["auto", "int8", "uint8/int8"])
+def test_many_random_rules_are_revealed(operands):
+    right, unknown = reveal_rules(range(1000, 1100), operands)
+    assert right >= 97, unknown
+
+
+def wraps(a, b):
+    """numpy's own int16."""
+    return np.sum(a.astype(np.int16) * b.astype(np.int16), dtype=np.int16)
+
+
+def saturates(a, b):
+    """A loop in Python."""
+    total = 0
+    for x, y in zip(a.tolist(), b.tolist(), strict=True):
+        total = max(-(2**15), min(2**15 - 1, total + x * y))
+    return total
+
+
+def pairs(a, b):
+    """PMADDUBSW and PMADDWD: pairs saturate at 16 bits, and go to 32."""
+    products = a.astype(np.int64) * b
+    return np.clip(products[0::2] + products[1::2], -(2**15), 2**15 - 1).sum()
+
+
+@pytest.mark.parametrize(
+    ("function", "operands", "spec"),
+    [
+        (wraps, "auto", "16(overflow=wrap)"), (saturates, "auto", "16"),
+        (pairs, "uint8/int8", "32(order=tiles(2:16))"),
+        (lambda a, b: np.dot(a.astype(int), b), "int8", "32"),
+        (lambda a: int(np.sum(a, dtype=np.int8)), "int8", "8(overflow=wrap)"),
+    ],
+)  # fmt: skip
+def test_sums_of_others_are_revealed(function, operands, spec):
+    assert claim(function, 16, operands).spec == spec
+
+
+def test_a_tree_is_drawn_for_few_terms():
+    tree = claim(pairs, 8, "uint8/int8").tree
+    assert tree.splitlines() == ["+", "├─ 0 + 1", "├─ 2 + 3", "├─ 4 + 5", "└─ 6 + 7"]
+
+
+def test_what_no_accumulator_does_is_not_known():
+    def median(a, b):
+        return int(np.median(a * b)) * len(a)
+
+    result = claim(median, 8, "int8")
+    assert not result.is_known and result.spec is None and result.reason
+
+
+def test_pairs_that_are_limited_only_as_pairs_differ_beyond_bytes():
+    assert not claim(pairs, 8, "int32").is_known  # a product alone would already be limited
+
+
+def test_functions_and_operands_that_do_not_fit_are_refused():
+    with pytest.raises(InputError, match="one number"):
+        claim(lambda a, b: a * b, 8, "int8")
+    with pytest.raises(InputError, match="ZeroDivisionError"):
+        claim(lambda a, b: 1 // 0, 8, "int8")
+    with pytest.raises(UsageError, match="operands 'int7'"):
+        claim(wraps, 8, "int7")
+    with pytest.raises(InputError, match="no integers"):
+        claim(lambda a, b: float(Fraction(int(a @ b), 3)), 8, "int8")

@@ -1,0 +1,87 @@
+"""What `reveal` does: tries what the operands of a function may be, and finds its rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tracer.api.reveal import RevealArguments
+from tracer.arithmetic import float_rules, integer_rules
+from tracer.arithmetic.black_box import AUTO, BlackBox, Operands
+from tracer.arithmetic.revealed import Revealed
+from tracer.arithmetic.rule import NotKnown
+from tracer.errors import InputError, TracerError, UsageError
+from tracer.support.imports import from_user_file, user_code_error
+
+_HINT = "Name a function of two vectors as FILE.py:FUNCTION."
+_FLOATS = ("fp32", "fp16", "bf16", "tf32", "fp8-e4m3", "fp8-e5m2")
+_INTEGERS = ("int64", "int8", "uint8/int8")
+"""Operands that are tried where none are named: the first tell most."""
+
+
+def reveal(call: RevealArguments) -> Revealed:
+    """Returns the rule of a function, or why it is not known."""
+    function, name, file = _function(call.function)
+    first: Revealed | None = None
+    failure: Exception | None = None
+    for text in _guesses(function, call.terms) if call.operands == AUTO else (call.operands,):
+        operands = Operands.read(text, call.terms)
+        try:
+            result = _revealed(BlackBox(function, call.terms, operands), name, call.seed)
+        except Exception as error:
+            failure = failure or error
+            continue
+        if result.is_known:
+            return result
+        first = first or result
+    if first is not None:
+        return first
+    assert failure is not None
+    if isinstance(failure, TracerError):
+        raise failure
+    if file is not None:
+        raise user_code_error(name, file, failure) from failure
+    raise InputError(
+        f"{name} raised {type(failure).__name__}: {failure}", "Name the operands that it takes."
+    ) from failure
+
+
+def _guesses(function: Callable[..., Any], terms: int) -> tuple[str, ...]:
+    """Returns what may be the operands: no floats if the function does not keep a half."""
+    box = BlackBox(function, terms, Operands.read("fp32", terms))
+    half = np.zeros((1, terms), np.float32)
+    half[0, 0] = 0.5
+    try:
+        keeps = box.sums(half, half * 2)[0] == half[0, 0]
+    except Exception:
+        return _INTEGERS
+    return (*_FLOATS[:1], *_INTEGERS) if keeps else _INTEGERS
+
+
+def _function(source: Callable[..., Any] | str) -> tuple[Callable[..., Any], str, Path | None]:
+    """Returns a function, its name and its file. Raises UsageError or InputError."""
+    if not isinstance(source, str):
+        return source, getattr(source, "__name__", "function").replace("<lambda>", "lambda"), None
+    place, _, name = source.rpartition(":")
+    if not place.endswith(".py"):
+        raise UsageError(f"'{source}' names no function", _HINT)
+    function = from_user_file(Path(place), name, _HINT)
+    if not callable(function):
+        raise InputError(f"{place} has no function '{name}'", _HINT)
+    return function, source, Path(place)
+
+
+def _revealed(box: BlackBox, name: str, seed: int) -> Revealed:
+    random = np.random.default_rng(seed)
+    rules = integer_rules if box.operands.are_integers else float_rules
+    try:
+        rule = rules.reveal(box, random)
+    except NotKnown as reason:
+        return Revealed(name, box.terms, box.operands.text, None, None, str(reason), box.probes, 0)
+    return Revealed(
+        name, box.terms, box.operands.text, rule.text, rule.spec, rule.note, box.probes,
+        rule.vectors, rule.facts, rule.tree,
+    )  # fmt: skip

@@ -1,0 +1,190 @@
+"""The rule of a sum in words, as an accumulator, and as a tree.
+
+Each register is a branch of the tree, with its terms in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from tracer.accumulators import hardware
+from tracer.accumulators.spec import Register
+from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
+from tracer.accumulators.spec.block_fma import BlockFma
+from tracer.accumulators.spec.float_accumulator import FloatAccumulator
+from tracer.accumulators.spec.orders import (
+    Chunked,
+    Lanes,
+    Level,
+    Maddubs,
+    Order,
+    Sequential,
+    Sorted,
+    Terms,
+    Tiles,
+    Tree,
+)
+from tracer.arithmetic.rule import LEAST_RESULTS
+from tracer.arithmetic.trees import ADD, BEGIN, Program
+
+_DRAWN = 32
+"""Terms of the largest sum that is drawn."""
+Branch = list[Any]
+"""What a register adds, in its order: numbers of terms, and further branches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule that `vectors` random pairs verified, with the fields of `Revealed`."""
+
+    text: str
+    spec: str | None
+    facts: Mapping[str, Any]
+    tree: str
+    vectors: int = LEAST_RESULTS
+    note: str = ""
+
+    @classmethod
+    def of(cls, accumulator: AnyAccumulator, count: int, note: str = "") -> Finding:
+        """Returns the finding that `count` terms are added as in an accumulator."""
+        tree = ""
+        if isinstance(accumulator, Accumulator) and not accumulator.order.reorders:
+            tree = drawn(branches_of(accumulator.order, count), count)
+        return cls(words(accumulator), str(accumulator), facts(accumulator), tree, note=note)
+
+
+def words(accumulator: AnyAccumulator) -> str:
+    """Returns what an accumulator does, in a sentence without its end."""
+    match accumulator:
+        case Accumulator():
+            return _integer_words(accumulator)
+        case FloatAccumulator():
+            return _float_words(accumulator)
+        case BlockFma():
+            return _block_words(accumulator)
+        case _:
+            return str(accumulator)
+
+
+def facts(accumulator: AnyAccumulator) -> dict[str, Any]:
+    """Returns the parts of an accumulator by name, as plain data."""
+    known: dict[str, Any] = {"kind": accumulator.kind}
+    if isinstance(accumulator, Accumulator):
+        known |= accumulator.to_plain()
+    preset = hardware.spelling(accumulator)
+    return known | ({"preset": preset} if preset != str(accumulator) else {})
+
+
+def _integer_words(accumulator: Accumulator) -> str:
+    register = Register(accumulator.bits, accumulator.overflow)
+    parts = [f"{_order_words(accumulator.order)}, in a register of {_register_words(register)}"]
+    if accumulator.product_shift:
+        parts.append(
+            f"products lose {accumulator.product_shift} low bits ({accumulator.product_rounding})"
+        )
+    if accumulator.product_bits is not None:
+        limit = Register(accumulator.product_bits, accumulator.overflow)
+        parts.append(f"products have {_register_words(limit)}")
+    return "; ".join(parts)
+
+
+def _register_words(register: Register) -> str:
+    does = {"saturate": "saturates", "symmetric": "saturates symmetrically", "wrap": "wraps",
+            "zero": "becomes 0 beyond its range"}[register.overflow]  # fmt: skip
+    return f"{register.bits} bits that {does}"
+
+
+def _order_words(order: Order) -> str:
+    match order:
+        case Sequential():
+            return "one after the other"
+        case Chunked():
+            return f"in chunks of {order.size} terms, then the chunks"
+        case Lanes():
+            return f"in {order.size} lanes, then the lanes"
+        case Tree():
+            return "in pairs, then pairs of pairs, and so on"
+        case Sorted():
+            return "against the sign of the sum so far"
+        case Maddubs():
+            return f"in pairs of 16 bits that saturate, then in {order.size} lanes, then the lanes"
+        case Tiles():
+            return f"{', then '.join(map(_level_words, order.levels))}, then the last sums"
+        case _:
+            return str(order)
+
+
+def _level_words(level: Level) -> str:
+    size = "all" if level.size is None else str(level.size)
+    apart = f" that are {level.stride} apart" if level.stride > 1 else ""
+    where = f" in {_register_words(level.register)}" if level.register else ""
+    return f"in tiles of {size}{apart}{where}"
+
+
+def _block_words(block: BlockFma) -> str:
+    rounding = "towards 0" if block.rounding == "rz" else "to nearest"
+    return (
+        f"{block.length} products at once, aligned to {block.fraction} bits of fraction "
+        f"({block.rule}); their sum is rounded {rounding} to {block.out}"
+    )
+
+
+def _float_words(accumulator: FloatAccumulator) -> str:
+    form = accumulator.format
+    order = "one after the other"
+    if accumulator.chunk:
+        order = f"in chunks of {accumulator.chunk} terms, then the chunks"
+    product = "multiplied and added in one rounding (FMA)"
+    if not accumulator.fused:
+        product = f"multiplied in {accumulator.product or form}, then added"
+    rounding = {"rne": "to nearest", "rz": "towards 0", "floor": "down", "sr": "at random"}
+    ends = f"rounded {rounding[accumulator.rounding.name]}"
+    return f"{order}, {product}, in {form}, {ends}" + ", saturating" * accumulator.saturates
+
+
+def branches_of(order: Order, count: int) -> Branch:
+    """Returns the tree of an order of `count` terms."""
+    sums: list[Any] = list(range(count))
+    for stage in order.stages(Terms(count)):
+        joined = [[sums[k] for k in row if k >= 0] for row in stage.groups.tolist()]
+        sums = [each[0] if len(each) == 1 else each for each in joined]
+    return sums[0] if isinstance(sums[0], list) else sums
+
+
+def branches_of_program(program: Program) -> Branch:
+    """Returns the tree of a program of `trees`."""
+    held: list[Branch] = []
+    for step in program:
+        term, kind = divmod(step, 4)
+        if kind == BEGIN:
+            held.append([term])
+        elif kind == ADD:
+            held[-1].append(term)
+        else:
+            last = held.pop()
+            held[-1] = [held[-1], last]
+    return held[0]
+
+
+def drawn(branch: Branch, count: int) -> str:
+    """Returns a tree as text; nothing for one of more than 32 terms."""
+    return "\n".join(_lines(branch)) if count <= _DRAWN else ""
+
+
+def _lines(branch: Branch) -> Iterator[str]:
+    runs: list[Any] = []
+    for is_branch, group in groupby(branch, lambda each: isinstance(each, list)):
+        same = list(group)
+        runs += same if is_branch else [" + ".join(map(str, same))]
+    if len(runs) == 1:
+        yield str(runs[0])
+        return
+    yield "+"
+    for index, run in enumerate(runs):
+        is_last = index == len(runs) - 1
+        lines: Sequence[str] = list(_lines(run)) if isinstance(run, list) else [run]
+        yield f"{'└─' if is_last else '├─'} {lines[0]}"
+        yield from (f"{'  ' if is_last else '│ '} {line}" for line in lines[1:])

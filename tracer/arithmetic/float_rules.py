@@ -1,0 +1,346 @@
+"""How a black box adds products of floats: its format, rounding, order, and blocks.
+
+Candidates meet random single products first, then sums of two, then whole sums; only those that
+agree so far go on. So formats, roundings and ways to multiply are parted from orders. Sums in
+float32 or float64 whose order no accumulator has are trees, which masked probes find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+
+from tracer.accumulators import hardware
+from tracer.accumulators.engine.float_arithmetic import sum_products
+from tracer.accumulators.floats import casting, compiled_sums
+from tracer.accumulators.spec.accumulator import ByOperands
+from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
+from tracer.accumulators.spec.float_accumulator import (
+    FORMAT_NAMES,
+    FloatAccumulator,
+    FloatFormat,
+    FloatRounding,
+    Specials,
+    Subnormals,
+    float_format,
+)
+from tracer.arithmetic import sums, trees
+from tracer.arithmetic.black_box import BlackBox, Numbers
+from tracer.arithmetic.finding import Finding, branches_of_program, drawn
+from tracer.arithmetic.rule import LEAST_RESULTS, NotKnown
+from tracer.errors import UsageError
+from tracer.support.types import Array
+
+_SINGLES, _PAIRS, _WHOLE, _CHUNK = 600, 1500, 400, 1000
+"""Random probes of one product, of two, and of all; those of a step of the verification."""
+_FEW = 40
+"""Probes that a candidate meets first."""
+_SEEDS = 1 << 10
+"""Seeds of stochastic rounding that are tried."""
+_DIAGONAL = 32
+"""Pairs of vectors whose products blocks compute together, to keep one of each row."""
+_SINGLE_FRACTION, _DOUBLE_FRACTION = 23, 52
+Candidate = FloatAccumulator | BlockFma
+
+
+def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
+    """Returns the rule of a sum of floats. Raises NotKnown if none fits."""
+    fraction = _fraction(box)
+    if fraction > _SINGLE_FRACTION:
+        return _tree(box, random, np.float64)
+    probes = _Probes(box, random)
+    reason = f"sums keep {fraction} bits of fraction; no accumulator explains all probes"
+    for candidate in _accumulators(probes, fraction):
+        if probes.verifies(candidate):
+            return Finding.of(candidate, box.terms)
+        reason = f"{candidate} explains most probes, and not all"
+    if fraction == _SINGLE_FRACTION and box.operands.left.format == SINGLE:
+        return _tree(box, random, np.float32)
+    for block in _blocks(probes, fraction):
+        if probes.verifies(block):
+            return Finding.of(block, box.terms)
+        reason = f"{block} explains most probes, and not all"
+    raise NotKnown(reason)
+
+
+def _fraction(box: BlackBox, alone: bool = False) -> int:
+    """Returns the bits of fraction of a sum: the most with which 1 + 2^-bits is exact.
+
+    The two are two products, or `alone` one product.
+    """
+    if box.terms == 1:
+        raise NotKnown("a sum of one product has no order")
+    bits = np.arange(1, (_SINGLE_FRACTION if alone else _DOUBLE_FRACTION) + 1)
+    left, right = (np.zeros((len(bits), box.terms)) for _ in range(2))
+    left[:, 0], right[:, 0] = 1 + alone * 2.0**-bits, 1
+    if not alone:
+        left[:, 1], right[:, 1] = 2.0 ** -(bits // 2), 2.0 ** -((bits + 1) // 2)
+    if box.is_plain_sum and not alone:
+        left[:, 1], right[:, 1] = 2.0**-bits, 1
+    exact = np.flatnonzero(box.sums(left, right) == 1 + 2.0**-bits)
+    return int(bits[exact[-1]]) if exact.size else 0
+
+
+class _Probes:
+    """Random probes of a black box, of one product, of two, and of all, with their sums."""
+
+    def __init__(self, box: BlackBox, random: np.random.Generator) -> None:
+        self.box, self.random = box, random
+        self.sets = {columns: self._probe(count, columns) for columns, count in
+                     ((1, _SINGLES), (2, _PAIRS), (box.terms, _WHOLE))}  # fmt: skip
+
+    def _probe(self, count: int, columns: int) -> tuple[Array, Array, Array]:
+        left, right = draw(self.box, self.random, count, columns)
+        whole = [np.zeros((count, self.box.terms)) for _ in range(2)]
+        whole[0][:, :columns], whole[1][:, :columns] = left, right
+        return left, right, self.box.sums(*whole)
+
+    def agrees(self, candidate: Candidate, columns: int) -> bool:
+        """Whether a candidate explains the probes of so many products."""
+        left, right, outputs = self.sets[columns]
+        for part in (slice(0, _FEW), slice(_FEW, None)):
+            if not _equal(emulated(candidate, left[part], right[part]), outputs[part]).all():
+                return False
+        return True
+
+    def verifies(self, candidate: Candidate) -> bool:
+        """Whether it explains 10,000 more random pairs of vectors."""
+        for _ in range(LEAST_RESULTS // _CHUNK):
+            left, right, outputs = self._probe(_CHUNK, self.box.terms)
+            if not _equal(emulated(candidate, left, right), outputs).all():
+                return False
+        return True
+
+
+def draw(
+    box: BlackBox, random: np.random.Generator, count: int, columns: int
+) -> tuple[Array, Array]:
+    """Returns random operands (count, columns), float64: numbers of their formats.
+
+    Products of a row have exponents that are near each other, anywhere in a wide range; some of
+    them cancel, some have few bits.
+    """
+    one, shape = (count, 1), (count, columns)
+    is_wide = random.random(one) < 0.3
+    base = np.where(is_wide, random.integers(-160, 136, one), random.integers(-12, 13, one))
+    spread = random.choice([1, 3, 8, 14, 28], one)
+    exponents = base + random.integers(-30, 31, shape) % (2 * spread) - spread
+    share = exponents // 2 + random.integers(-3, 4, shape)
+    if box.is_plain_sum:
+        share = exponents
+    out = []
+    for side, power in ((box.operands.left, share), (box.operands.right, exponents - share)):
+        out.append(_numbers(side, random, power))
+    if box.is_plain_sum:
+        out[1] = np.ones(shape)
+    elif columns > 1:  # the same product twice, once with the other sign
+        twins = random.random(one) < 0.3
+        for values, sign in zip(out, (-1, 1), strict=True):
+            values[:, 1::2] = np.where(
+                twins, sign * values[:, : columns // 2 * 2 : 2], values[:, 1::2]
+            )
+    kept = random.random(shape) < np.where(random.random(one) < 0.15, 0.4, 1.1)
+    return out[0] * kept, out[1]
+
+
+def _numbers(side: Numbers, random: np.random.Generator, powers: Array) -> Array:
+    """Returns finite numbers of a format with about these exponents, of either sign."""
+    form = side.format
+    assert form is not None
+    shape = powers.shape
+    units = 1 << form.fraction_bits
+    bits = np.select(
+        [random.random(shape) < 0.2, random.random(shape) < 0.25],
+        [np.zeros(shape, np.int64), units - (units >> random.integers(0, 24, shape)) // 1],
+        random.integers(0, units, shape),
+    )
+    powers = np.clip(powers, form.least_exponent, form.largest_exponent)
+    values = np.ldexp(1 + bits / units, powers) * random.choice([-1, 1], shape)
+    values = casting.cast(values, form, saturates=True).astype(np.float64)
+    return np.where(np.isfinite(values), values, 1.0)
+
+
+def emulated(candidate: Candidate, left: Array, right: Array) -> Array:
+    """Returns the sums (N) of products of rows (N, K) by the project's own emulation."""
+    with np.errstate(all="ignore"):
+        if isinstance(candidate, FloatAccumulator):
+            products, ones = left * right, np.ones((left.shape[1], 1))
+            indices = np.zeros((len(left), 1), np.int64)
+            start = np.zeros((1, 1))
+            return compiled_sums.sequential(products, ones, start, candidate, 0, indices).values[
+                :, 0
+            ]
+        parts = []
+        for low in range(0, len(left), _DIAGONAL):
+            rows, columns = left[low : low + _DIAGONAL], right[low : low + _DIAGONAL]
+            square = sum_products(
+                rows.astype(np.float32), columns.T.astype(np.float32), None, candidate
+            )
+            parts.append(np.diagonal(square.values).astype(np.float64))
+        return np.concatenate(parts)
+
+
+def _equal(first: Array, second: Array) -> Array:
+    return np.asarray((first == second) | (np.isnan(first) & np.isnan(second)))
+
+
+def _formats(fraction: int, subnormals: Subnormals) -> Iterator[FloatFormat]:
+    """Yields formats with so many bits of fraction, those with a name first."""
+    named = [float_format(name) for name in FORMAT_NAMES if subnormals == "kept"]
+    yield from (form for form in named if form.fraction_bits == fraction)
+    for specials in get_args(Specials):
+        for bits in range(8, 0, -1):
+            with suppress(UsageError):  # it has no number, or is wider than float32
+                form = FloatFormat(bits, fraction, None, specials, subnormals)
+                if form not in named:
+                    yield form
+
+
+def _accumulators(probes: _Probes, fraction: int) -> Iterator[FloatAccumulator]:
+    """Yields the float accumulators that explain the probes."""
+    roundings = [FloatRounding(name) for name in ("rne", "rz", "floor")]
+    pairs = [
+        each for rounding in roundings for each in _arithmetics(probes, fraction, rounding)
+        if probes.agrees(each, 2)
+    ]  # fmt: skip
+    if not pairs:
+        pairs = [each for each in _random_roundings(fraction) if probes.agrees(each, 2)]
+    terms = probes.box.terms
+    for each in pairs:
+        for chunk in (None, *range(2, terms), 1):
+            candidate = replace(each, chunk=chunk)
+            if probes.agrees(candidate, terms):
+                yield candidate
+
+
+def _arithmetics(
+    probes: _Probes, fraction: int, rounding: FloatRounding
+) -> Iterator[FloatAccumulator]:
+    """Yields what may round products and sums of two, as single products tell."""
+    for saturates in (False, True):
+        both = [FloatAccumulator(form, rounding, saturates) for subnormals in get_args(Subnormals)
+                for form in _formats(fraction, subnormals)]  # fmt: skip
+        alone = [each for each in both if probes.agrees(each, 1)]
+        fused = [
+            each for each in (replace(each, fused=True) for each in both) if probes.agrees(each, 1)
+        ]
+        yield from alone
+        yield from fused
+        # the product has a format of its own: narrower, or wider than the sum
+        yield from _mixed(probes, both, fused)
+
+
+def _mixed(
+    probes: _Probes, both: Sequence[FloatAccumulator], fused: Sequence[FloatAccumulator]
+) -> Iterator[FloatAccumulator]:
+    """Yields accumulators whose products have another format than their sums."""
+    wide, single = both[0].format.fraction_bits, _fraction(probes.box, alone=True)
+    for subnormals in get_args(Subnormals):
+        own = [each for each in both if each.format.subnormals == subnormals]
+        limits = [each for each in fused if each.format.subnormals == subnormals]
+        like = max(own, key=lambda each: each.format.largest_exponent)
+        for fraction in range(single, _SINGLE_FRACTION + 1 if single == wide else single + 1):
+            for form in _formats(fraction, subnormals):
+                if probes.agrees(replace(like, product=form), 1):
+                    yield from (replace(each, product=form) for each in own if each.format != form)
+                elif single == wide:  # the sum limits the range
+                    yield from (replace(each, fused=False, product=form) for each in limits)
+                else:
+                    mixed = (replace(each, product=form) for each in own)
+                    yield from (each for each in mixed if probes.agrees(each, 1))
+
+
+def _random_roundings(fraction: int) -> Iterator[FloatAccumulator]:
+    """Yields accumulators of usual formats that round at random, by seeds."""
+    named = [float_format(name) for name in FORMAT_NAMES]
+    forms = [each for each in named if each.fraction_bits == fraction]
+    forms += [FloatFormat(bits, fraction) for bits in range(8, 2, -1)]
+    for seed in range(_SEEDS):
+        for form in dict.fromkeys(forms):
+            yield FloatAccumulator(form, FloatRounding("sr", seed))
+            yield FloatAccumulator(form, FloatRounding("sr", seed), fused=True)
+
+
+def _blocks(probes: _Probes, fraction: int) -> Iterator[BlockFma]:
+    """Yields the block multiply-adds that explain the probes: presets first."""
+    operands, terms = probes.box.operands.left.format, probes.box.terms
+    assert operands is not None
+    presets = [preset.accumulator for preset in hardware.presets().values()]
+    for known in (own for each in presets if isinstance(each, ByOperands)
+                  for own in each.accumulators.values()):  # fmt: skip
+        if not isinstance(known, BlockFma) or str(known.operand_format) != str(operands):
+            continue
+        if probes.agrees(known, terms):
+            yield known
+    outs = [form for form in _formats(fraction, "kept") if form.exponent_bits in (5, 8)]
+    options: list[dict[str, Any]] = [
+        {"fraction": bits, "out": out, "rounding": rounding}
+        for out in outs for rounding in ("rz", "rne") for bits in range(36)
+    ]  # fmt: skip
+    for each in options:
+        block = BlockFma(2, operands=operands, **each)
+        if not probes.agrees(block, 2):
+            continue
+        for length in range(1, min(terms, 128) + 1):
+            for promote in (None, *range(length, terms, length)):
+                longer = replace(block, length=length, promote=promote)
+                if probes.agrees(longer, terms):
+                    yield longer
+
+
+def _tree(box: BlackBox, random: np.random.Generator, kind: type[Any]) -> Finding:
+    """Returns a sum in float32 or float64 whose order is a tree of binary additions.
+
+    Raises NotKnown if the order is none.
+    """
+    ones = np.ones((1, box.terms))
+    is_single = kind == np.float32
+    name = np.dtype(kind).name
+    for rule in sums.sum_rules(lambda terms: float(box.sums(terms[None], ones)[0]), box.terms):
+        if all(_explains(box, random, rule.facts, kind) for _ in range(LEAST_RESULTS // _CHUNK)):
+            program = rule.facts["program"]
+            tree = drawn(branches_of_program(program), box.terms)
+            text = rule.text if is_single else trees.describe(program)
+            return Finding(f"{text}, in {name}", None, {**rule.facts, "type": name}, tree)
+    raise NotKnown(f"the order of its additions is a tree, but no arithmetic of {name} explains it")
+
+
+def _explains(
+    box: BlackBox, random: np.random.Generator, facts: dict[str, Any], kind: type[Any]
+) -> bool:
+    """Whether a tree explains random sums; most products are near each other in size."""
+    left, right = draw(box, random, _CHUNK, box.terms)
+    outputs = box.sums(left, right)
+    if kind == np.float64:
+        replayed = _doubles(facts["program"], left * right)
+    else:
+        parts = []
+        for low in range(0, _CHUNK, _DIAGONAL):
+            rows, columns = (
+                each[low : low + _DIAGONAL].astype(np.float32) for each in (left, right)
+            )
+            with np.errstate(all="ignore"):
+                parts.append(
+                    np.diagonal(sums.products(facts, rows, np.ascontiguousarray(columns.T)))
+                )
+        replayed = np.concatenate(parts).astype(np.float64)
+    return bool((_equal(replayed, outputs) & (np.signbit(replayed) == np.signbit(outputs))).all())
+
+
+def _doubles(program: trees.Program, products: Array) -> Array:
+    """Returns sums (N) of products (N, K), float64, in the order of a program."""
+    held: list[Array] = []
+    for step in program:
+        term, kind = divmod(step, 4)
+        if kind == trees.BEGIN:
+            held.append(products[:, term])
+        elif kind == trees.ADD:
+            held[-1] = held[-1] + products[:, term]
+        else:
+            last = held.pop()
+            held[-1] = held[-1] + last
+    return held[0]
