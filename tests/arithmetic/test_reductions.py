@@ -85,3 +85,11 @@ def test_normalisations_of_channels(size):
 
 def test_mean_of_tensors():
     check("Mean", [(3, 341)] * 3, {})
+
+
+@pytest.mark.parametrize("beta", [0.75, 0.5])
+def test_local_response_normalization(beta):
+    attributes = {"size": 5, "alpha": 0.02, "beta": beta, "bias": 2.0}
+    facts = check("LRN", [(2, 9, 5, 7)], attributes, threads=1)
+    assert facts["rest"] == [628, 2]
+    check("LRN", [(1, 64, 55, 55)], attributes)

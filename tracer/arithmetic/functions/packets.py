@@ -28,6 +28,15 @@ _TWO_OVER_PI = 0x28BE60DB9391054A7F09D5F47D4D377036D8A5664F10E4100000
 _EXP = (0.0013744964, 0.008368945, 0.041669652, 0.16666518, 0.49999988)
 _LOG_TOP = (0.18256296, 1.0, 1.0)
 _LOG_BOTTOM = (0.049616247, 0.5992325, 1.5, 1.0)
+_LOG2 = (
+    0.09701083, -0.16896486, 0.17200837, -0.17892273, 0.20505345, -0.24046677, 0.28857553,
+    -0.36067414, 0.4808979,
+)  # fmt: skip
+_LOG2_PAIRS = [
+    (_F(number), _F(number - float(_F(number))))
+    for number in (1.4426950417421103, -0.72134751588268664)
+]
+"""Its first factors, each as a sum of two float32."""
 _ASIN = (0.050883885, 0.039513987, 0.0755022, 0.16664918, 1.0000001)
 _ACOS = (0.002364232, -0.011368644, 0.027178435, -0.048969544, 0.08880409, -0.2145912, 1.5707964)
 _ATAN_TOP = (0.11202698, 0.7296696, 0.8109951)
@@ -80,6 +89,51 @@ def log1p(x: Array) -> Array:
     result = log(sum_1)
     mended = x * (result / (sum_1 - _F(1)))
     return np.where((sum_1 == 1) | (sum_1 == result), x, mended)
+
+
+def power(x: Array, exponent: np.float32) -> Array:
+    """Returns positive float32 numbers to a power that is no integer: 2^(y log2(x)).
+
+    The logarithm and its product are sums of two float32, the second the rounding of the first.
+    """
+    mantissa, count = np.frexp(x)
+    is_low = mantissa < _F(0.70710677)
+    mantissa = np.where(is_low, _F(2) * mantissa, mantissa)
+    whole = (count - is_low).astype(_F)
+    part = mantissa - _F(1)
+    total = _pair_sum(_LOG2_PAIRS[1], _product(part, _polynomial(part, _LOG2)))
+    total = _pair_sum(_LOG2_PAIRS[0], _pair_product(total, part))
+    logarithm = _pair_product(total, part)
+    high, low = _pair_sum(_product(whole, exponent), _pair_product(logarithm, exponent))
+    count = np.rint(high)
+    rest = (high - count) + low
+    moved = np.rint(rest)
+    power_high, power_low = _product(rest - moved, _LN_2)
+    return _scaled(exp(power_high) * (_F(1) + power_low), count + moved)
+
+
+def _product(x: Array, y: Any) -> tuple[Array, Array]:
+    """The product of two float32 and its rounding error."""
+    exact = np.multiply(x, y, dtype=np.float64)
+    high = exact.astype(_F)
+    return high, (exact - high).astype(_F)
+
+
+def _sum(x: Array, y: Array) -> tuple[Array, Array]:
+    """The sum of two float32, the larger first, and its rounding error."""
+    high = x + y
+    return high, y - (high - x)
+
+
+def _pair_sum(x: Any, y: tuple[Array, Array]) -> tuple[Array, Array]:
+    high, low = _sum(x[0], y[0])
+    return _sum(high, (y[1] + low) + x[1])
+
+
+def _pair_product(x: tuple[Array, Array], y: Any) -> tuple[Array, Array]:
+    high, low = _product(x[0], y)
+    total, rest = _sum(high, x[1] * y)
+    return _sum(total, rest + low)
 
 
 def sin(x: Array) -> Array:

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from tracer.arithmetic.functions import c_library, packets
 from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.places import indices_of, runs_of
 from tracer.arithmetic.replays.interpreter import of_floats
-from tracer.arithmetic.rule import Rule
+from tracer.arithmetic.rule import NotKnown, Rule
 from tracer.interpreter.compiled_code import loaded
 from tracer.support.types import Array
 
@@ -65,10 +67,72 @@ def _mean(*values: Any) -> Array:
     return np.asarray(reduce(np.add, terms) * (_F(1) / _F(len(terms))))
 
 
+class _LocalResponse:
+    """LRN: the window of squares moves by an addition and a subtraction; then a power."""
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        if float(kernel.attributes.get("beta", 0.75)).is_integer():
+            raise NotKnown("integral powers are not known")
+        places = self._left_over(kernel)
+        text = f"a power in vectors, {sum(places[1::2])} left over by the C library"
+        yield Rule(text, {"rest": places})
+
+    def replay(
+        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
+    ) -> list[Array]:
+        (x,) = kernel.values(inputs)
+        assert x is not None
+        scale, exponent = self._scale(kernel, x)
+        power = packets.power(scale, exponent)
+        places = indices_of(facts["rest"])
+        power.flat[places] = c_library.power(scale.flat[places], exponent)
+        return [np.asarray(x * power)]
+
+    def _scale(self, kernel: Kernel, x: Array) -> tuple[Array, Any]:
+        """Returns what is raised to a power, and the exponent."""
+        a = kernel.attributes
+        size, channels = a["size"], x.shape[1]
+        factor = _F(a.get("alpha", 1e-4)) / _F(size)
+        squares = np.zeros((len(x), channels + size - 1, *x.shape[2:]), _F)
+        first = (size - 1) // 2
+        squares[:, first : first + channels] = x * x
+        scale = np.full(x.shape, _F(a.get("bias", 1)))
+        for offset in range(size):
+            scale[:, 0] += factor * squares[:, offset]
+        for channel in range(1, channels):
+            head = scale[:, channel - 1] + factor * squares[:, channel + size - 1]
+            scale[:, channel] = head + -factor * squares[:, channel - 1]
+        return scale, -_F(a.get("beta", 0.75))
+
+    def _left_over(self, kernel: Kernel) -> list[int]:
+        """Returns where the C library computes the power: begin and length of each run.
+
+        One value in all places tells it of the channels whose results by both ways differ.
+        """
+        ((name, (_, shape)),) = kernel.inputs.items()
+        drawn = np.random.default_rng(0).uniform(0.5, 20, (4096, 1, 1, 1)).astype(_F)
+        values = np.broadcast_to(drawn, (4096, shape[1], 1, 1))
+        scale, exponent = self._scale(kernel, values)
+        vector, single = packets.power(scale, exponent), c_library.power(scale, exponent)
+        tells = (values * vector != values * single)[:, :, 0, 0]
+        if not tells.any(axis=0).all():
+            raise NotKnown("vectors and the C library have the same results")
+        places = np.zeros(shape, bool)
+        seen = np.zeros(shape[1], bool)
+        while not seen.all():
+            best = int(np.argmax((tells & ~seen).sum(axis=1)))
+            out = kernel.run({name: np.full(shape, drawn[best].item(), _F)})[0]
+            differs = tells[best][None, :, None, None]
+            places |= differs & (out == (values * single)[best])
+            seen |= tells[best]
+        return runs_of(places.ravel())
+
+
 REPLAYS = of_floats(
     {
         "BatchNormalization": _Steps("a factor and a shift by channel, multiply, then add", _batch),
         "InstanceNormalization": _Steps("sums in 8 lanes, then a factor and a shift", _instance),
+        "LRN": _LocalResponse(),
         "Mean": _Steps("one after the other, then a product with the reciprocal", _mean),
     }
 )

@@ -6,7 +6,7 @@ C library, with other bits. Probes of one value in all places tell where that is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -16,6 +16,7 @@ import numpy as np
 
 from tracer.arithmetic.functions import activations, c_library, mlas, packets
 from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.places import indices_of, runs_of
 from tracer.arithmetic.replays.interpreter import of_floats
 from tracer.arithmetic.rule import NotKnown, Rule
 from tracer.support.types import Array
@@ -51,7 +52,7 @@ class _Elementwise:
             if self.rest is not None:
                 (x,) = values
                 assert x is not None
-                places = _places(facts["rest"])
+                places = indices_of(facts["rest"])
                 out = out.copy()
                 out.flat[places] = self.rest(x.flat[places], kernel.attributes)
         return [out]
@@ -76,7 +77,7 @@ class _Extremes:
                 {n: each for n, each in enumerate(filled) if kernel.constant(n) is not None}
             )
             out = probed.run(dict(zip(kernel.node.input, filled, strict=True)))[0]
-            runs.append(_runs(~np.signbit(out).ravel()))
+            runs.append(runs_of(~np.signbit(out).ravel()))
         yield Rule("from left to right; probes tell which of two zeros is kept", {"first": runs})
 
     def replay(
@@ -88,7 +89,7 @@ class _Extremes:
         for runs, other in zip(facts["first"], others, strict=True):
             assert other is not None
             is_kept = self.is_larger(out, other) | np.isnan(out)
-            places = _places(runs)
+            places = indices_of(runs)
             is_kept.flat[places] |= (out == other).flat[places]
             out = np.where(is_kept, out, other)
         return [out]
@@ -109,19 +110,7 @@ def _left_over(kernel: Kernel, form: Form, rest: Form) -> list[int]:
         if not (is_rest | (out == results[0][probe])).all():
             raise NotKnown("it computes neither by vectors nor by the C library")
         places |= is_rest
-    return _runs(places)
-
-
-def _runs(places: Array) -> list[int]:
-    """Returns begin and length of each run of true places."""
-    edges = np.flatnonzero(np.diff(places, prepend=False, append=False)).reshape(-1, 2)
-    return [int(number) for low, high in edges for number in (low, high - low)]
-
-
-def _places(runs: Sequence[int]) -> Array:
-    """Returns the indices of runs, each told by begin and length."""
-    pairs = np.reshape(runs, (-1, 2)).astype(np.int64)
-    return np.concatenate([np.arange(low, low + length) for low, length in pairs] or [pairs[:, 0]])
+    return runs_of(places)
 
 
 def _composed(form: Callable[[ModuleType, Array, Mapping[str, Any]], Array]) -> _Elementwise:

@@ -38,7 +38,8 @@ class Floats:
         self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
     ) -> list[Array]:
         """Returns the outputs by the replay for the kernel's type."""
-        return self._choose(kernel).replay(kernel, facts, inputs)
+        with np.errstate(all="ignore"):
+            return self._choose(kernel).replay(kernel, facts, inputs)
 
     def _choose(self, kernel: Kernel) -> Replay:
         name = kernel.node.input[0]
