@@ -24,5 +24,5 @@ def fingerprint(call: FingerprintArguments) -> Fingerprint:
         call.report(place, len(sources), f"revealing the kernels of {model.name}")
         feeds = request_for(source, model, call.batch, call.dims, None, call.seed).feeds().feeds
         models.append(machine.take(model, settings, feeds, call.seed, rules.of, until))
-    rules.store()
+        rules.store()  # of each model: the next one may crash, or take too long
     return machine.observe(tuple(models))

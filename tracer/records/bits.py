@@ -62,7 +62,7 @@ class SideBits:
     """The bits of a side against those of A: of `nodes` nodes that both have.
 
     `exact` says whether the replay of another machine has the SHA-256 of the outputs there; None
-    of a side that ran here.
+    of a side that ran here. Where it has not, `reason` says why, and nothing else is known.
     """
 
     side: str
@@ -70,6 +70,7 @@ class SideBits:
     first: FirstDifference | None
     outputs: tuple[OutputDifference, ...]
     exact: bool | None = None
+    reason: str = ""
 
     @property
     def is_equal(self) -> bool:
@@ -80,7 +81,7 @@ class SideBits:
     def sentence(self) -> str:
         """What was found, in a sentence."""
         if self.exact is False:
-            return "the replay does not have the outputs of the other machine: nothing is proven"
+            return f"not known: the replay has other outputs than the other machine ({self.reason})"
         if self.is_equal:
             return f"all {plural(self.nodes, 'node')} have equal bits"
         if self.first is None:

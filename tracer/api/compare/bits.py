@@ -160,21 +160,29 @@ def _compare_machine(
         optimization=side.optimization or print_.optimization,
     )
     here = _ran(side.label, model, own, feeds, rules)
+    label = f"{side.label} on {machine.processor} ({machine.instructions})"
     try:
         there = fingerprint.OtherMachine.of(model, print_)
         proof = runs.replay_graph(there.graph, there.rule_of, drawn)
         exact = fingerprint.digests(proof.outputs) == print_.outputs
+        if not exact:
+            return SideBits(label, 0, None, (), False, _first_unknown(print_, proof))
         replayed = runs.replay_graph(there.graph, there.rule_of, feeds, keep=True)
     except NotKnown as reason:
         raise InputError(
             f"{path}: {machine.processor} cannot be replayed for {side.label}: {reason}",
             "Compare another model, or both machines' outputs.",
         ) from reason
-    label = f"{side.label} on {machine.processor} ({machine.instructions})"
     other = causes.Side(model, there.graph, there.rule_of, replayed.values, machine.block)
     found, nodes = causes.first_difference(here.side, other)
     outputs = tuple(_outputs(here.outputs, replayed.outputs, False))
     return SideBits(label, nodes, found, outputs, exact)
+
+
+def _first_unknown(print_: ModelPrint, proof: runs.ReplayedRun) -> str:
+    known = f"{print_.known} of {plural(len(print_.nodes), 'kernel')} have a known rule there"
+    reason = next(iter(proof.without_rule.values()), "")
+    return f"{known}; the first other one: {reason}" if reason else known
 
 
 def _print_of(side: OnnxSide, machine: Fingerprint, path: Path) -> ModelPrint:
