@@ -167,6 +167,23 @@ def test_a_fused_bias_is_added_last_to_an_order_without_one():
     assert switches.adapt(without, fused) == fused
 
 
+def by_position(channels, window, block):
+    """Returns the facts of blocks of channels, each added position by position."""
+    terms = range(channels * window)
+    program = []
+    for low in range(0, channels, block):
+        part = [c * window + v for v in range(window) for c in range(low, low + block)]
+        program += in_blocks(part, len(part)) + [JOIN] * (low > 0)
+    return {"program": [*program, 4 * len(terms) + ADD], "fused": True, "from_zero": True}
+
+
+def test_blocks_of_channels_of_another_size_are_a_block_size():
+    sixteen, eight = by_position(32, 9, 16), by_position(32, 9, 8)
+    assert switches.differences(sixteen, eight) == {"order": "block size"}
+    backwards = order(288, backwards=True)
+    assert switches.differences(sixteen, backwards) == {"order": "order of additions"}
+
+
 @pytest.mark.parametrize(
     ("there", "cause"),
     [({"way": 1}, "another polynomial"), ({"way": "pairs"}, "saturation of pairs"),

@@ -1,6 +1,10 @@
 """A machine's fingerprint is replayed elsewhere; files that are none, or damaged, are refused."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -149,3 +153,17 @@ def test_a_batch_and_its_first_sample_are_compared(tmp_path):
     assert side.outputs[0].equal < side.outputs[0].size == 64
     same = tracer.compare_bits([path], batches=[8, 8], in_process=True)
     assert same.is_equal
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind hides AVX-512 and VNNI")
+def test_a_processor_with_other_kernels_is_replayed_here(tmp_path):
+    """valgrind tells onnxruntime of a processor that has AVX2 and no more."""
+    path, model = tmp_path / "avx2.json", MODELS / "lenet/lenet.onnx"
+    command = ["valgrind", "--tool=none", "-q", sys.executable, "-m", "tracer", "fingerprint"]
+    options = ["--threads", "1", "--max-probe-seconds", "900", "-o", str(path)]
+    subprocess.run([*command, str(model), *options], check=True, env=dict(os.environ))
+    assert "AVX2" in fingerprint.read(path).instructions
+    (side,) = tracer.compare_bits([model], machine=path, in_process=True).sides
+    assert side.exact
+    assert side.is_equal or side.first.causes

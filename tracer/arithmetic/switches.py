@@ -99,7 +99,7 @@ def order_cause(mine: Facts, theirs: Facts) -> str:
     bare = [(_without(a, n), _without(b, n)) for (a, b), n in zip(trees, last, strict=True)]
     if all(a == b for a, b in bare):
         return "place of the bias"
-    if all(_terms(a) == _terms(b) for a, b in bare):
+    if all(_terms(a) == _terms(b) or _is_divided(a, b) or _is_divided(b, a) for a, b in bare):
         return "block size"
     return "order of additions"
 
@@ -169,6 +169,26 @@ def _tree(program: list[int]) -> list[Any]:
 
 def _terms(tree: list[Any]) -> list[int]:
     return [term for each in tree for term in (_terms(each) if isinstance(each, list) else [each])]
+
+
+def _is_divided(tree: list[Any], other: list[Any]) -> bool:
+    """Returns whether each register of `other` has a part of one of `tree`, in the same order."""
+    places: dict[int, tuple[int, int]] = {}
+    for number, register in enumerate(_registers(tree)):
+        places |= {term: (number, place) for place, term in enumerate(register)}
+    for register in _registers(other):
+        found = [places.get(term, (-1, 0)) for term in register]
+        if len({number for number, _ in found}) > 1 or found != sorted(found):
+            return False
+    return True
+
+
+def _registers(tree: list[Any]) -> Iterator[list[int]]:
+    """Yields the terms of each register, without those that are joined to it."""
+    yield [each for each in tree if not isinstance(each, list)]
+    for each in tree:
+        if isinstance(each, list):
+            yield from _registers(each)
 
 
 def _without(tree: list[Any], term: int) -> list[Any]:
