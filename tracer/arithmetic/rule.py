@@ -74,11 +74,11 @@ def share_of_equal(replay: Replay, kernel: Kernel, rule: Rule) -> float:
         inputs = kernel.draw(random, turn)
         pairs = zip(kernel.run(inputs), replay.replay(kernel, rule.facts, inputs), strict=True)
         equal = [are_equal(output, replayed) for output, replayed in pairs]
-        share = float(np.mean(np.concatenate([each.ravel() for each in equal])))
-        if share < 1:
-            return min(share, _NEARLY)
-        seen += sum(each.size for each in equal)
-        if seen >= LEAST_RESULTS or kernel.is_fixed:
+        results = np.concatenate([each.ravel() for each in equal])
+        if not results.all():
+            return min(float(np.mean(results)), _NEARLY)
+        seen += results.size
+        if seen >= LEAST_RESULTS or kernel.is_fixed or not results.size:
             break
     return 1.0
 
