@@ -14,6 +14,13 @@ from tracer.quantization import bit_reduction
 from tracer.records.result import Result
 
 FUNCTIONS = [name for name in tracer.__all__ if inspect.isfunction(getattr(tracer, name))]
+SUBSYSTEMS = {
+    "matplotlib", "sqlite3", "torch", "tracer.accumulators.emulation",
+    "tracer.accumulators.spec.accumulator", "tracer.accumulators.statistics.partial_sums",
+    "tracer.analyzers.views.exchange", "tracer.analyzers.views.report", "tracer.inputs.batches",
+    "tracer.inputs.datasets.opening", "tracer.storage", "tracer.whatif",
+}  # fmt: skip
+"""What few commands need: accumulators, data sets, plots, files of other programs and our own."""
 CONTAINED = sorted({*FUNCTIONS} - {"load", "merge", "save"})
 
 
@@ -63,6 +70,31 @@ def test_no_module_of_the_api_imports_a_compiler_or_a_framework():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "unused"),
+    [
+        (("profile", "--runs", "5", "--no-roofline"), "tracer.quantization.from_qonnx"),
+        (("count",), "onnxruntime"),
+    ],
+    ids=lambda case: case[0] if isinstance(case, tuple) else None,
+)
+def test_a_command_imports_no_subsystem_that_it_does_not_use(command, unused):
+    name, *options = command
+    script = (
+        "import os, sys\n"
+        "os.environ['TRACER_IN_PROCESS'] = '1'\n"
+        "from tracer.cli import main\n"
+        f"assert main([{name!r}, 'models/lenet/lenet.onnx', *{options}]) == 0\n"
+        "print('modules:', *sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.rpartition("modules:")[2].split())
+    assert "tracer.analyzers.cost" in loaded  # it ran in that process
+    assert loaded & {unused, *SUBSYSTEMS} == set()
 
 
 def test_modules_that_moved_are_still_reached_by_their_old_names():

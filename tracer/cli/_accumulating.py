@@ -249,15 +249,15 @@ def _accumulating(
 def _policy(
     accumulator: str | None, magnitude: bool | None, fixed: str | None, operands: str | None
 ) -> Policy | None:
-    from tracer.accumulators.spec.accumulator import Accumulator
-    from tracer.accumulators.spec.policy import parse_policy
-
     options = {
         "accumulator": accumulator, "magnitude": magnitude, "fixed": fixed, "operands": operands,
     }  # fmt: skip
     _check_complete({n: v for n, v in options.items() if v is not None}, {"accumulator"})
     if accumulator is None:
         return None
+    from tracer.accumulators.spec.accumulator import Accumulator
+    from tracer.accumulators.spec.policy import parse_policy
+
     like = Accumulator(_ANY, convention=_convention(bool(magnitude)))
     return parse_policy(accumulator, fixed, like, operands)
 
