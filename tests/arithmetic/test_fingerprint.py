@@ -17,6 +17,7 @@ from tracer.cli import main
 from tracer.errors import InputError
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
+from tracer.records import environment
 
 MODELS = Path(__file__).parents[2] / "models"
 LENET = MODELS / "lenet/lenet.int8.onnx"
@@ -167,3 +168,13 @@ def test_a_processor_with_other_kernels_is_replayed_here(tmp_path):
     (side,) = tracer.compare_bits([model], machine=path, in_process=True).sides
     assert side.exact
     assert side.is_equal or side.first.causes
+
+
+def test_a_processor_whose_pairs_saturate_is_replayed_here():
+    """The file was made on a processor with AVX2 and no more (valgrind's)."""
+    path = Path(__file__).with_name("avx2.json")
+    (side,) = tracer.compare_bits([LENET], machine=path, in_process=True).sides
+    assert side.exact
+    if environment.adds_bytes_exactly(environment.cpu_flags()):
+        assert (side.first.node, side.first.causes) == ("node_Conv_22", ("saturation of pairs",))
+        assert side.outputs[0].equal < side.outputs[0].size

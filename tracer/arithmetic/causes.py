@@ -61,10 +61,11 @@ class Side:
                 names[node.output[0]] = outputs.get(key, node.output[0])
         return names
 
-    def key(self, tensor: str) -> str:
-        """Returns the name of the node of the model that computes a tensor."""
+    def key(self, node: onnx.NodeProto, tensor: str) -> str:
+        """Returns the name that a node which computes a tensor has in the model."""
         name = self.name(tensor)
-        return next((node.key for node in self.model.nodes if name in node.outputs), name)
+        found = (own.key for own in self.model.nodes if name in own.outputs)
+        return next(found, None) or kernel_nodes.named_node(self.model, node.name) or name
 
     def name(self, tensor: str) -> str:
         """Returns the name that a tensor has without blocks of channels."""
@@ -124,7 +125,7 @@ def first_difference(
                 region = _Region(first, second, (tensor, other), equal, batches)
                 causes, together, reason = region.explain(context)
                 found = FirstDifference(
-                    first.key(tensor), node.op_type, place,
+                    first.key(node, tensor), node.op_type, place,
                     int(same.sum()), same.size, runs.ulps(x, y), causes, together, reason,
                     region.text(0), region.text(1),
                 )  # fmt: skip
