@@ -102,6 +102,8 @@ class Kernel:
 
     def draw(self, random: np.random.Generator, turn: int = 0) -> dict[str, Array]:
         """Returns random values of the computed inputs: floats are normal, integers from 0 to 99.
+        Bytes are of their whole range; every third time the larger half is the largest: their sums
+        may saturate.
 
         In turn, floats are drawn as they are, as a Relu leaves them, and with 9 of 10 at zero: sums
         of zeros alone tell what a sum begins with. Small integers fit any type, and most tables.
@@ -114,6 +116,11 @@ class Kernel:
                 values: Array = fixed
             elif dtype.kind == "b":
                 values = random.integers(0, 2, shape)
+            elif dtype in (np.int8, np.uint8):
+                least, largest = np.iinfo(dtype).min, np.iinfo(dtype).max
+                values = random.integers(least, largest, shape, endpoint=True)
+                if turn % 3 == 1:
+                    values = np.where(values > (least + largest) // 2, largest, values)
             elif dtype.kind in "iu":
                 values = random.integers(0, 100, shape)
             else:

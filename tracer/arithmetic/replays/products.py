@@ -19,7 +19,8 @@ from tracer.arithmetic.sums import sum_rules
 from tracer.support.types import Array
 
 _FLOATS = (np.float32, np.float64)
-_SAMPLED_PRODUCTS, _LEAST_SAMPLES, _MOST_SAMPLES = 3e8, 3, 48
+_SAMPLED_PRODUCTS, _SAMPLED_NUMBERS = 3e8, 5e6
+_LEAST_SAMPLES, _MOST_SAMPLES = 3, 160
 """Random runs by their size: with more of them, fewer elements have equal bits by chance."""
 _MOST_SECONDS = 20.0
 """Time for the probes of one element."""
@@ -145,10 +146,14 @@ def _samples(kernel: Kernel) -> list[Sample]:
     samples: list[Sample] = []
     count = _LEAST_SAMPLES
     while len(samples) < count:
-        inputs = kernel.draw(random, len(samples))
+        turn = len(samples) if len(samples) % 8 < 3 else 0  # zeros tell little of the order
+        inputs = kernel.draw(random, turn)
         operands = _operands(kernel, kernel.values(inputs))
         samples.append(Sample(operands, kernel.run(inputs)[0].reshape(-1, operands.b.shape[2])))
-        several = _SAMPLED_PRODUCTS / (operands.a.size * operands.b.shape[2])
+        several = min(
+            _SAMPLED_PRODUCTS / (operands.a.size * operands.b.shape[2]),
+            _SAMPLED_NUMBERS / sum(each.size for each in inputs.values()),
+        )
         count = int(np.clip(several, _LEAST_SAMPLES, _MOST_SAMPLES))
     return samples
 
