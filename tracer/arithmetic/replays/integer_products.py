@@ -68,7 +68,7 @@ def _sums(a: Array, zero_a: Array | None, b: Array, zero_b: Array | None) -> Arr
 
 
 def _add_pairs(a: Array, b: Array, out: Array) -> None:
-    wide = (each[None].astype(np.int16) for each in (a, b))
+    wide = (each[None].astype(np.int16, order="C") for each in (a, b))
     loaded("pairs", "tracer.arithmetic.kernels").add_pairs(*wide, out[None])
 
 
