@@ -64,7 +64,8 @@ def _sums(a: Array, zero_a: Array | None, b: Array, zero_b: Array | None) -> Arr
     lines = a.astype(np.int32).sum(-1, keepdims=True, dtype=np.int32)
     columns = b.astype(np.int32).sum(-2, keepdims=True, dtype=np.int32)
     raw = integer_matmul(a, b, _add_pairs)
-    return raw - left * columns - right * lines + a.shape[-1] * left * right
+    sums: Array = raw - left * columns - right * lines + a.shape[-1] * left * right
+    return sums
 
 
 def _add_pairs(a: Array, b: Array, out: Array) -> None:
@@ -74,7 +75,7 @@ def _add_pairs(a: Array, b: Array, out: Array) -> None:
 
 def _to_float(kernel: Kernel, values: list[Any]) -> Array:
     a, b, a_scale, b_scale, zero_a, zero_b, bias, *_ = values
-    product = _sums(a, zero_a, b, zero_b).astype(np.float32) * (a_scale * b_scale)
+    product: Array = _sums(a, zero_a, b, zero_b).astype(np.float32) * (a_scale * b_scale)
     return product if bias is None else product + bias
 
 
