@@ -115,7 +115,7 @@ def session(op_type, size):
     return ort.InferenceSession(model.SerializeToString(), options)
 
 
-def share_of_unequal(op_type, runtime, first, step):
+def count_of_unequal(op_type, runtime, first, step):
     numbers = (
         np.arange(first, first + SIZE * step, step, np.uint64).astype(np.uint32).view(np.float32)
     )
@@ -130,13 +130,14 @@ SIZE = 1 << 20
 @pytest.mark.parametrize("op_type", FUNCTIONS)
 def test_functions_of_numbers_of_all_sizes(op_type):
     """2^20 of all 2^32 numbers, as far apart as can be: each exponent and sign has 2048."""
-    assert share_of_unequal(op_type, session(op_type, SIZE), 1741, 1 << 12) == 0
+    assert count_of_unequal(op_type, session(op_type, SIZE), 1741, 1 << 12) == 0
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("op_type", FUNCTIONS)
+@pytest.mark.parametrize("op_type", ["Exp", "Erf", "Tanh", "Sigmoid"])
 def test_functions_of_all_numbers(op_type):
+    """Half a minute each; others were compared once by the same code, see their modules."""
     runtime = session(op_type, SIZE)
     assert not sum(
-        share_of_unequal(op_type, runtime, first, 1) for first in range(0, 1 << 32, SIZE)
+        count_of_unequal(op_type, runtime, first, 1) for first in range(0, 1 << 32, SIZE)
     )
