@@ -15,6 +15,7 @@ from tracer.analyzers.views.page import (
     Page,
     Row,
     Table,
+    facts,
     name_column,
     record_table,
 )
@@ -32,6 +33,15 @@ def page(result: Replayed, options: ViewOptions) -> Page:
         f"{result.model.name} · {result.runtime}, level {settings['optimization']}, "
         f"{plural(settings['threads'], 'thread')}"
     )
+    if settings["node"]:
+        return Page(
+            tuple(
+                table
+                for kernel in result.kernels
+                for table in facts(f"{title}, {kernel.op_type}", _facts(kernel)).tables
+            ),
+            result.notes,
+        )
     head = (_sentence(result), *_digests(result))
     kernels = Table(title, _COLUMNS, table(result, options), head=head, is_long=True)
     return Page((kernels,), (*result.notes, *_unknown(result)))
@@ -52,9 +62,21 @@ def document(result: Replayed, options: ViewOptions) -> dict[str, Any]:
     )
 
 
+def _facts(kernel: ReplayedKernel) -> pd.DataFrame:
+    """What is known of one kernel: its nodes, its rule and its order of additions."""
+    rows = [
+        ("nodes", ", ".join(kernel.nodes)),
+        ("rule", kernel.rule or "not known"),
+        ("because", kernel.reason),
+        ("equal bits", f"{kernel.equal:,} of {plural(kernel.size, 'result')}"),
+        *zip(("order", *[""] * 64), kernel.tree.splitlines(), strict=False),
+    ]
+    return pd.DataFrame([row for row in rows if row[1]], columns=["name", "value"])
+
+
 def _sentence(result: Replayed) -> str:
     inputs = f" on {plural(result.inputs, 'input')}" if result.inputs > 1 else ""
-    return f"{result.equal} of {plural(len(result.kernels), 'kernel')} have equal bits{inputs}"
+    return f"equal bits: {result.equal} of {plural(len(result.kernels), 'kernel')}{inputs}"
 
 
 def _digests(result: Replayed) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
-from tracer.support.arguments import FLAG, TEXT, maybe, option, part
+from tracer.support.arguments import FLAG, TEXT, argument, maybe, option, part
 
 if TYPE_CHECKING:
     from tracer.exporters.subject import ModelSource
@@ -43,6 +43,7 @@ class ReplayArguments(RuntimeArguments, Contained):
     inputs: InputPaths | Samples = part(_calls.Inputs, None, build=_calls.chosen_inputs)
     seed: int = _calls.seed()
     threads: int = _calls.threads()
+    node: str | None = argument(None, rule=maybe(TEXT))
 
 
 @contained(ReplayArguments)
@@ -58,8 +59,11 @@ def replay(call: ReplayArguments) -> Replayed:
     Then the whole graph is computed by rules alone, and the SHA-256 of each output is compared
     with that of a session on the model itself, over all `inputs`.
 
+    With a `node`, only the kernels that stand for this node of the model are revealed and compared.
+    Raises UsageError where no kernel does.
+
     The model runs in a child process, within `limits`, or with `in_process` in this one. Raises
-    the errors of `tracer.errors`.
+    the other errors of `tracer.errors`.
 
     >>> import tracer
     >>> replayed = tracer.replay("models/lenet/lenet.int8.onnx", threads=1)

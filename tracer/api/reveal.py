@@ -26,7 +26,7 @@ class RevealArguments(Contained):
     operands: str = option(
         "What the vectors hold: int8, uint8/int8 (first/second), -100:100, float32, bf16 or "
         "another type.  [default: what the function takes]",
-        "auto", rule=TEXT, common=True,
+        "auto", rule=TEXT, metavar="TYPES", common=True,
     )  # fmt: skip
     seed: int = _calls.seed()
 

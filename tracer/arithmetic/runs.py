@@ -147,10 +147,16 @@ class Verdict:
 
 
 def compare_kernels(
-    graph: SavedGraph, rule_of: RuleOf, values: Mapping[str, Any]
+    graph: SavedGraph,
+    rule_of: RuleOf,
+    values: Mapping[str, Any],
+    nodes: Sequence[onnx.NodeProto] | None = None,
 ) -> Iterator[Verdict]:
-    """Yields a verdict on each kernel of the graph, fed the values that onnxruntime computed."""
-    for node in graph.nodes:
+    """Yields a verdict on each kernel of the graph, fed the values that onnxruntime computed.
+
+    `nodes` are those of the graph whose kernels are compared [default: all].
+    """
+    for node in graph.nodes if nodes is None else nodes:
         rule, reason, outputs = None, "", None
         try:
             rule, reason, outputs = replay_node(graph, node, rule_of, values)

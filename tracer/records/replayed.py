@@ -18,6 +18,7 @@ class ReplayedKernel:
     where it stands for none. `equal` of its `size` results have equal bits; others differ by `ulps`
     at most, floats that lie between, infinite beside NaN. `rule` says how the kernel computes, ''
     where that is not known, and `reason` why. `ulps` is None where nothing could be compared.
+    `tree` draws the order of additions of a sum of at most 32 terms.
     """
 
     node: str = field(metadata=as_column("node", 0))
@@ -28,6 +29,7 @@ class ReplayedKernel:
     rule: str
     reason: str
     nodes: tuple[str, ...]
+    tree: str = ""
 
     @property
     def is_equal(self) -> bool:
@@ -50,7 +52,10 @@ class ReplayedOutput:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Replayed(Result):
-    """A model replayed with the arithmetic of a `runtime`, kernel by kernel, on `inputs` inputs."""
+    """A model replayed with the arithmetic of a `runtime`, kernel by kernel, on `inputs` inputs.
+
+    Of one node, there are the kernels that stand for it, and no outputs.
+    """
 
     view: ClassVar[str] = "tracer.analyzers.views.replayed"
 

@@ -15,8 +15,9 @@ import tracer.cli
 LENET = Path(__file__).parents[3] / "models/lenet/lenet.int8.onnx"
 BODY = """<ir_version: 8, opset_import: ["" : 17]>
     net (bool c, float[3] x) => (float[3] y) {
-        y = If (c) <then_branch = yes () => (float[3] a) { a = Neg(x) },
-                    else_branch = no () => (float[3] b) { b = Neg(x) }> }"""
+        y = If (c) <
+            then_branch = yes () => (float[3] a) { a = RandomUniformLike <seed = 1.0> (x) },
+            else_branch = no () => (float[3] b) { b = RandomUniformLike <seed = 2.0> (x) }> }"""
 
 
 def run(capfd, *args):
@@ -34,7 +35,7 @@ def test_the_table_fits_a_terminal(capfd, monkeypatch):
     version, digest = ort.__version__, lines[2][-17:]
     assert lines[:6] == [
         f"lenet.int8.onnx · onnxruntime {version}, level all, 1 thread",
-        "12 of 12 kernels have equal bits",
+        "equal bits: 12 of 12 kernels",
         f"linear_2: the replay has onnxruntime's SHA-256, {digest}",
         " node                       kernel            equal bits  rule",
         f" {'─' * 77}",
@@ -59,8 +60,8 @@ def test_what_is_not_known_is_named(capfd, tmp_path):
     onnx.save(onnx.parser.parse_model(BODY), tmp_path / "body.onnx")
     code, out, _ = run(capfd, tmp_path / "body.onnx", "--notes", "--optimization", "none")
     assert code == 0
-    assert "0 of 1 kernel have equal bits" in out
-    assert "(If): it runs other graphs" in " ".join(out.split())
+    assert "equal bits: 0 of 1 kernel" in out
+    assert "(If): in its graphs, RandomUniformLike: " in " ".join(out.split())
 
 
 @pytest.mark.parametrize("others", [("--against", "ort"), ("--by", "op"), ("--accumulator", "16")])
@@ -73,3 +74,21 @@ def test_options_of_numpys_arithmetic_are_refused(capfd, others):
 def test_a_level_without_a_runtime_is_refused(capfd):
     assert tracer.cli.main(["interpret", str(LENET), "--optimization", "none"]) == 2
     assert "Give --as onnxruntime" in capfd.readouterr().err
+
+
+def test_the_order_of_a_small_sum_of_a_node_is_drawn(capfd, tmp_path):
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        net (float[1, 8] x, float[8, 16] w) => (float[1, 16] y) { y = MatMul(x, w) }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.node[0].name = "product"
+    onnx.save(model, tmp_path / "m.onnx")
+    words = ["reveal", str(tmp_path / "m.onnx"), "--threads", "1"]
+    assert tracer.cli.main([*words, "--node", "product", "--json"]) == 0
+    (kernel,) = json.loads(capfd.readouterr().out)["kernels"]
+    assert kernel["nodes"] == ["product"]
+    assert kernel["equal"] == kernel["size"] == 16
+    assert {*"01234567"} <= {*kernel["tree"]}
+    assert tracer.cli.main([*words, "--node", "produkt"]) == 2
+    assert "'product'" in capfd.readouterr().err
+    assert tracer.cli.main(words) == 2
+    assert "--node" in capfd.readouterr().err
