@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
-from tracer.arithmetic.trees import ADD, BEGIN, JOIN
+from tracer.arithmetic.trees import ADD, BEGIN, SCALE
 
 Facts = Mapping[str, Any]
 ORDER = "order"
 _SUMS = frozenset({"program", "orders", "ranges", "rows", "columns", "cells", "sums"})
 """Facts that tell together in which order terms are added, and where in the output."""
+_LISTS = ("orders", "sums")
+"""Facts that are lists of sums, for several places of the output."""
 _FLAGS = {"fused": "FMA", "from_zero": "what a sum begins with"}
 """Facts of each order, which a kernel has all in one way."""
 _LAYOUT = frozenset({"block"})
@@ -69,29 +71,35 @@ def switch(mine: Facts, theirs: Facts, names: Set[str]) -> dict[str, Any]:
 def adapt(mine: Facts, theirs: Facts) -> dict[str, Any]:
     """Returns the facts `mine` for a kernel that fuses what `theirs` does.
 
-    What the kernel computes besides is as in `theirs`, and further terms are added last.
+    What the kernel computes besides is as in `theirs`: further terms are added last, and sums with
+    a factor to the first of these.
     """
     facts = {key: mine.get(key, value) for key, value in theirs.items()}
     if ORDER not in _parts(mine) or ORDER not in _parts(theirs):
         return facts
-    own, other = (next(_programs(each)) for each in (mine, theirs))
-    terms = {step // 4 for step in other if step % 4 != JOIN} - {step // 4 for step in own}
-    further = [4 * term + ADD for term in sorted(terms)]
-    return dict(_with_terms(facts, further))
+    own, other = (next(_sums(each)) for each in (mine, theirs))
+    terms = sorted({s // 4 for s in other["program"]} - {s // 4 for s in own["program"]})
+    is_scaled = any(step % 4 == SCALE for step in other["program"])
+    besides = {key: value for key, value in other.items() if key not in own}
 
+    def fuse(value: dict[str, Any]) -> dict[str, Any]:
+        if "program" not in value:
+            lists = {key: list(map(fuse, value[key])) for key in _LISTS if key in value}
+            return {**value, **lists}
+        program = value["program"]
+        if is_scaled and terms:
+            first, *others = terms
+            program = [4 * first + BEGIN, *program, SCALE]
+        else:
+            others = terms
+        return {**besides, **value, "program": [*program, *(4 * term + ADD for term in others)]}
 
-def _with_terms(value: Any, further: list[int]) -> Any:
-    if isinstance(value, Mapping):
-        return {key: [*each, *further] if key == "program" else _with_terms(each, further)
-                for key, each in value.items()}  # fmt: skip
-    if isinstance(value, list) and value and isinstance(value[0], Mapping):
-        return [_with_terms(each, further) for each in value]
-    return value
+    return fuse(facts)
 
 
 def order_cause(mine: Facts, theirs: Facts) -> str:
     """Returns in what two orders differ: the place of the bias, the size of blocks, or all."""
-    own, other = (list(_programs(each)) for each in (mine, theirs))
+    own, other = ([each["program"] for each in _sums(facts)] for facts in (mine, theirs))
     if len(own) != len(other) or not own:
         return "order of additions"
     trees = [(_tree(a), _tree(b)) for a, b in zip(own, other, strict=True)]
@@ -145,11 +153,13 @@ def _cut(facts: Facts, rows: int) -> dict[str, Any]:
     return {"rows": [*ends, rows], "cells": [*facts["cells"], facts["cells"][-1]][: len(ends) + 1]}
 
 
-def _programs(facts: Facts) -> Iterator[list[int]]:
+def _sums(facts: Facts) -> Iterator[Facts]:
+    """Yields the facts of each sum: the program, and how terms are added."""
     if "program" in facts:
-        yield facts["program"]
-    for each in (*facts.get("orders", ()), *facts.get("sums", ())):
-        yield from _programs(each)
+        yield facts
+    for key in _LISTS:
+        for each in facts.get(key, ()):
+            yield from _sums(each)
 
 
 def _tree(program: list[int]) -> list[Any]:
@@ -161,7 +171,7 @@ def _tree(program: list[int]) -> list[Any]:
             held.append([term])
         elif kind == ADD:
             held[-1].append(term)
-        elif kind == JOIN:
+        else:
             last = held.pop()
             held[-1].append(last)
     return held[0]
