@@ -21,8 +21,8 @@ from tracer.interpreter.numeric import parallel
 from tracer.interpreter.numeric.windows import Window, padded, patches, window
 from tracer.support.types import Array
 
-_TILE = 1 << 21
-"""Elements of a matrix of patches: 8 MB."""
+_TILE = 1 << 19
+"""Elements of a matrix of patches, 2 MB: larger ones cost more in pages than they save."""
 _BLOCK = 1 << 22
 """Products that one thread computes at a time: half a millisecond."""
 _NOTHING = np.empty((0, 0, 0), np.float32)
@@ -123,10 +123,10 @@ def _columns(image: Array, slid: Window, groups: int, rows: slice) -> Array:
     view = patches(padded(image, slid, rows=rows), slid, count)[0]
     channels, pixels = len(view) // groups, count * math.prod(slid.out[1:])
     volume = math.prod(slid.kernel)
-    b = np.ones((groups, channels * volume + 1, pixels), np.float32)
-    shape = (channels, *slid.kernel, count, *slid.out[1:])
-    for group in range(groups):
-        np.copyto(b[group, :-1].reshape(shape), view[group * channels : (group + 1) * channels])
+    b = np.empty((groups, channels * volume + 1, pixels), np.float32)
+    b[:, -1] = 1
+    shape = (groups, channels, *slid.kernel, count, *slid.out[1:])
+    b[:, :-1].reshape(shape, copy=False)[:] = view.reshape(shape)
     return b
 
 
