@@ -75,7 +75,9 @@ def by_node(nodes: pd.DataFrame, serves: Mapping[str, str] | None = None) -> pd.
     folded = groups.first()
     folded[summed(nodes.columns)] = groups[summed(nodes.columns)].sum(min_count=1)
     folded[list(EXTREMES)] = _worst(groups)
-    folded[[*COMMON, *TERMS_MEANS]] = _of_floats(nodes, "kernel")
+    of_floats = [*COMMON, *TERMS_MEANS]
+    if nodes[of_floats].notna().any(axis=None):  # else the first rows lack them as all others do
+        folded[of_floats] = _of_floats(nodes, "kernel")
     folded["calls"] = groups["calls"].first()
     folded["nodes"] = groups.size()
     computing = ~nodes["op_type"].isin(SERVING)
