@@ -97,3 +97,23 @@ def test_products_of_any_shape(kernel):
 @settings(max_examples=200, deadline=None)
 def test_many_products_of_any_shape(kernel):
     check(kernel)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(("bits", "block"), [(4, 32), (4, 128), (8, 32), (2, 16)])
+def test_products_with_packed_weights(rows, bits, block, threads):
+    random, terms, columns = np.random.default_rng(0), 256, 37
+    blocks = terms // block
+    constants = {
+        "codes": random.integers(0, 256, (columns, blocks, block * bits // 8)).astype(np.uint8),
+        "scales": random.uniform(0.01, 1, columns * blocks).astype(np.float32),
+        "zeros": random.integers(0, 256, columns * -(-blocks * bits // 8)).astype(np.uint8),
+        "bias": random.standard_normal(columns).astype(np.float32),
+    }
+    node = helper.make_node(
+        "MatMulNBits", ["a", "codes", "scales", "zeros", "", "bias"], ["y"],
+        domain="com.microsoft", K=terms, N=columns, bits=bits, block_size=block,
+    )  # fmt: skip
+    inputs = {"a": (np.dtype(np.float32), (rows, terms))}
+    check(Kernel(node, inputs, constants, {"com.microsoft": 1}, threads))

@@ -1,0 +1,95 @@
+"""Products of activations and packed weights of a few bits: MatMulNBits without rounding to 8 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.orders import orders_of_products
+from tracer.arithmetic.regions import Operands, Sample, find_regions, replay_regions
+from tracer.arithmetic.rule import NotKnown, Rule
+from tracer.arithmetic.sums import sum_rules
+from tracer.interpreter.ops.packed_weights import packed_product
+from tracer.support.types import Array
+
+_SAMPLES = 24
+_CODES, _SCALES, _ZEROS, _GROUPS, _BIAS = range(1, 6)
+_ONE_MORE = {2: 0xFF, 4: 0x99, 8: 0x81}
+"""A byte of codes, by bits, that are 1 above the zero point without one stored; 2 bits: 3 - 2."""
+_MIDDLE = {2: 0xAA, 4: 0x88, 8: 0x80}
+
+
+class _PackedProducts:
+    """Weights are unpacked to float32, one rounding each, and multiplied like others."""
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        if any(kernel.constant(place) is None for place in (_CODES, _SCALES)):
+            raise NotKnown("weights that a graph computes are not known")
+        if kernel.shape(_GROUPS) is not None:
+            raise NotKnown("groups of weights are not known")
+        random = np.random.default_rng(0)
+        drawn = kernel.with_constants(
+            {
+                _CODES: random.integers(0, 256, kernel.shape(_CODES)).astype(np.uint8),
+                _SCALES: random.uniform(0.01, 1, kernel.shape(_SCALES)).astype(np.float32),
+            }
+        )
+        samples = []
+        for _ in range(_SAMPLES):
+            inputs = drawn.draw(random)
+            operands = _operands(drawn, inputs)
+            output = drawn.run(inputs)[0]
+            samples.append(Sample(operands, output.reshape(-1, output.shape[-1])))
+        yield find_regions(samples, lambda *place: _rules_of_element(kernel, *place))
+
+    def replay(
+        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
+    ) -> list[Array]:
+        shape = kernel.shape(0) or ()
+        output = replay_regions(facts, _operands(kernel, inputs))
+        return [output.reshape(*shape[:-1], output.shape[-1])]
+
+
+def _operands(kernel: Kernel, inputs: Mapping[str, Array]) -> Operands:
+    product = packed_product(*kernel.values(inputs), **kernel.attributes)
+    if product.rounds_activations:
+        raise NotKnown("activations are rounded to 8 bits, and the order of sums is not known")
+    weights = np.concatenate(
+        [product.weights.dequantized(each) for each in product.weights.pieces()]
+    )
+    shape = len(product.rows), len(weights)
+    bias = None if product.bias is None else np.broadcast_to(product.bias, shape)
+    return Operands(product.rows[None], weights.T[None], bias)
+
+
+def _rules_of_element(kernel: Kernel, row: int, column: int) -> Iterator[Rule]:
+    """Yields known orders, then the one that probes find: their weights are all 1."""
+    bits, terms = kernel.attributes.get("bits", 4), kernel.attributes["K"]
+    bias = kernel.shape(_BIAS)
+    yield from orders_of_products(terms, bias is not None, False)
+    ones = {
+        _CODES: np.full(kernel.shape(_CODES), _ONE_MORE[bits], np.uint8),
+        _SCALES: np.ones(kernel.shape(_SCALES) or (), np.float32),
+    }
+    if kernel.shape(_ZEROS) is not None:
+        ones[_ZEROS] = np.full(kernel.shape(_ZEROS), _MIDDLE[bits], np.uint8)
+    if bias is not None:
+        ones[_BIAS] = np.zeros(bias, np.float32)
+    probed = kernel.with_constants(ones)
+    rows = np.ones(kernel.shape(0) or (), np.float32)
+
+    def add(numbers: Array) -> float:
+        rows.reshape(-1, terms)[row] = numbers
+        output = probed.run({kernel.node.input[0]: rows})[0]
+        return float(output.reshape(-1, output.shape[-1])[row, column])
+
+    for rule in sum_rules(add, terms):
+        program = rule.facts["program"]
+        last = [4 * terms + 1] if bias is not None else []
+        yield Rule(rule.text, {**rule.facts, "program": [*program, *last]})
+
+
+REPLAYS = {"com.microsoft:MatMulNBits": _PackedProducts()}
