@@ -1,4 +1,4 @@
-"""Products of activations and packed weights of a few bits: MatMulNBits without rounding to 8 bits."""
+"""Products of floats and packed weights of a few bits: MatMulNBits."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tracer.support.types import Array
 
 _SAMPLES = 24
 _CODES, _SCALES, _ZEROS, _GROUPS, _BIAS = range(1, 6)
+_ZERO_POINTS = {2: 0xAA, 4: 0x88, 8: 0x80}
+"""Bytes of zero points in the middle of the range, which are taken where none are stored."""
 _ONE_MORE = {2: 0xFF, 4: 0x99, 8: 0x81}
-"""A byte of codes, by bits, that are 1 above the zero point without one stored; 2 bits: 3 - 2."""
-_MIDDLE = {2: 0xAA, 4: 0x88, 8: 0x80}
 
 
 class _PackedProducts:
@@ -54,7 +54,8 @@ class _PackedProducts:
 
 
 def _operands(kernel: Kernel, inputs: Mapping[str, Array]) -> Operands:
-    product = packed_product(*kernel.values(inputs), **kernel.attributes)
+    values: list[Any] = kernel.values(inputs)
+    product = packed_product(*values, **kernel.attributes)
     if product.rounds_activations:
         raise NotKnown("activations are rounded to 8 bits, and the order of sums is not known")
     weights = np.concatenate(
@@ -70,12 +71,12 @@ def _rules_of_element(kernel: Kernel, row: int, column: int) -> Iterator[Rule]:
     bits, terms = kernel.attributes.get("bits", 4), kernel.attributes["K"]
     bias = kernel.shape(_BIAS)
     yield from orders_of_products(terms, bias is not None, False)
-    ones = {
-        _CODES: np.full(kernel.shape(_CODES), _ONE_MORE[bits], np.uint8),
+    ones: dict[int, Array] = {
+        _CODES: np.full(kernel.shape(_CODES) or (), _ONE_MORE[bits], np.uint8),
         _SCALES: np.ones(kernel.shape(_SCALES) or (), np.float32),
     }
     if kernel.shape(_ZEROS) is not None:
-        ones[_ZEROS] = np.full(kernel.shape(_ZEROS), _MIDDLE[bits], np.uint8)
+        ones[_ZEROS] = np.full(kernel.shape(_ZEROS) or (), _ZERO_POINTS[bits], np.uint8)
     if bias is not None:
         ones[_BIAS] = np.zeros(bias, np.float32)
     probed = kernel.with_constants(ones)
