@@ -16,6 +16,7 @@ from tracer.support.types import Array
 _F = np.float32
 _ONE, _HALF = _F(1), _F(0.5)
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
+_MINUS_ZERO = np.int32(-(2**31))
 _ROOT_HALF = _F(np.sqrt(0.5))
 _GELU_SLOPE, _GELU_CUBE = _F(0.7978845608028654), _F(0.035677408136300125)
 """The square root of 2/pi, and 0.044715 times it."""
@@ -52,13 +53,24 @@ def mish(library: ModuleType, x: Array, attributes: Attributes) -> Array:
     return np.asarray(x * mlas.tanh(softplus(library, x, attributes)))
 
 
+def is_plain(*arrays: Array) -> bool:
+    """Whether no number is -0 or NaN: a maximum does not depend on the order of operands."""
+    return not any(
+        (np.ascontiguousarray(x).view(np.int32) == _MINUS_ZERO).any() or np.isnan(x).any()
+        for x in arrays
+    )
+
+
 def relu(x: Array) -> Array:
     """Returns x, or 0 below it: -0 stays."""
-    return np.where(x < 0, _F(0), x)
+    return np.maximum(x, _F(0)) if is_plain(x) else np.where(x < 0, _F(0), x)
 
 
 def clip(x: Array, low: Array | None, high: Array | None) -> Array:
     """Returns x within limits: what equals a limit stays, with its sign."""
+    limits = [np.asarray(each, _F) for each in (low, high) if each is not None]
+    if limits and is_plain(x, *limits):
+        return np.asarray(np.clip(x, low, high))
     if low is not None:
         x = np.where(x < low, low, x)
     return x if high is None else np.where(x > high, high, x)

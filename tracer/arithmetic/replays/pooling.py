@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tracer.arithmetic.functions.activations import is_plain
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.replays.interpreter import of_floats
 from tracer.arithmetic.rule import NotKnown, Rule
@@ -73,8 +74,11 @@ class _Pooling:
         if block > 1:
             x = np.moveaxis(x.reshape(shape[0], -1, *shape[2:], block), -1, 2)
         maps = np.ascontiguousarray(x).reshape(-1, *shape[2:])
-        fold = getattr(self, f"_{facts['way']}")
-        out = fold(maps, slid, _second if self.has_blocks else _first)
+        keep: Fold = _second if self.has_blocks else _first
+        way = facts["way"]
+        if self.is_max and is_plain(maps):  # the order is of no account
+            keep, way = np.maximum, "rows"
+        out = getattr(self, f"_{way}")(maps, slid, keep)
         if not self.is_max:
             with_padding = bool(kernel.attributes.get("count_include_pad", 0))
             out = out / counts(shape[2:], slid, with_padding).astype(np.float32)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tracer.arithmetic.functions import c_library
+from tracer.arithmetic.functions.activations import is_plain
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.replays.interpreter import of_floats
 from tracer.arithmetic.rule import NotKnown, Rule
@@ -156,6 +157,9 @@ class _Extreme:
         x, axes = kernel.values(inputs)[0], _axes(kernel)
         assert x is not None
         rows = axes.rows(x)
+        if is_plain(rows):
+            places = self.place(rows, axis=1)
+            return [rows[np.arange(len(rows)), places].reshape(axes.out)]
         out = np.empty(len(rows), x.dtype)
         for phase in range(_LANES):
             part, start = rows[phase::_LANES], -phase * rows.shape[1] % _LANES
