@@ -73,8 +73,10 @@ def test_a_node_with_graphs_is_replayed_kernel_by_kernel(tmp_path):
     model = parse("""<ir_version: 8, opset_import: ["" : 17]>
         net (bool c, float[3] x) => (float[3] y) {
             z = Neg(x)
-            y = If (c) <then_branch = yes () => (float[3] a) { a = Exp(z) },
-                        else_branch = no () => (float[3] b) { b = Neg(z) }> }""")
+            y = If (c) <
+                then_branch = yes () => (float[3] a) <float[3] w = {1.5, 2.5, 0.1}>
+                    { a = Mul(z, w) },
+                else_branch = no () => (float[1] b) <float[1] w = {0.3}> { b = Sub(w, z) }> }""")
     graph = runs.SavedGraph.of(model, OrtSettings(threads=1, optimization="none"))
     rules, x = KnownRules(tmp_path), np.array([1.5, -2.25, 0.1], np.float32)
     for chosen in (True, False):

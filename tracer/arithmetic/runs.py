@@ -200,15 +200,19 @@ def _replay_bodies(
         graph_of_node, opset_imports=graph.proto.opset_import, ir_version=graph.proto.ir_version
     )
     model = Model(proto, None, "", expanded_keys(proto))
-    stored = (each for scope in model.scopes for each in scope.graph.initializer)
-    constants = {each.name: numpy_helper.to_array(each) for each in stored}
-    inside, reasons = SavedGraph(proto, (), graph.threads, constants), dict[str, None]()
+    inside: dict[str, SavedGraph] = {}
+    reasons: dict[str, None] = {}
+    for scope in model.scopes:  # those around it come before
+        own = {each.name: numpy_helper.to_array(each) for each in scope.graph.initializer}
+        around = {} if scope.owner is None else inside[scope.owner.scope.path].constants
+        inside[scope.path] = SavedGraph(proto, (), graph.threads, {**around, **own})
 
     def by_rule(each: Node, plain: operators.Kernel) -> operators.Kernel:
         def run(inputs: Sequence[Value], runs: Mapping[str, operators.Body]) -> Sequence[Value]:
             try:
                 given = dict(zip(each.inputs, map(_as_array, inputs), strict=True))
-                _, reason, found = replay_node(inside, each.proto, rule_of, given)
+                kernels = inside[each.scope.path]
+                _, reason, found = replay_node(kernels, each.proto, rule_of, given)
             except NotKnown as unknown:
                 reason, found = str(unknown), [*plain(inputs, runs)]
             if reason:
