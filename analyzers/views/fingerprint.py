@@ -25,7 +25,7 @@ def page(result: Fingerprint, options: ViewOptions) -> Page:
 def table(result: Fingerprint, options: ViewOptions) -> pd.DataFrame:
     """The kernels of each model, how many have a rule, and the SHA-256 of the outputs."""
     rows = [
-        {"model": each.name, "kernels": len(each.nodes), "known": each.known,
+        {"model": each.name, "kernels": len(each.nodes), "known": each.known_rules,
          "level": each.optimization, "threads": each.threads,
          "sha256": " ".join(value[:16] for value in each.outputs.values())}
         for each in result.models

@@ -178,3 +178,16 @@ def test_a_processor_whose_pairs_saturate_is_replayed_here():
     if environment.adds_bytes_exactly(environment.cpu_flags()):
         assert (side.first.node, side.first.causes) == ("node_Conv_22", ("saturation of pairs",))
         assert side.outputs[0].equal < side.outputs[0].size
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--fail-unless-equal"], "is for bits"),
+        (["--bits", "--fail-above", "5%"], "--fail-above is not for bits"),
+        (["--bits"], "one side alone"),
+    ],
+)
+def test_what_bits_have_no_use_for_is_refused(capsys, options, words):
+    assert main(["compare", str(LENET), *options]) == 2
+    assert words in capsys.readouterr().err

@@ -141,7 +141,7 @@ class _Region:
         self._first, self._second, self._batches = first, second, batches
         self._tensors = tensors
         self._nodes = [
-            _between(side, tensor, equal)
+            _nodes_between(side, tensor, equal)
             for side, tensor in zip((first, second), tensors, strict=True)
         ]
         self._rules = [
@@ -251,7 +251,7 @@ class _Region:
         return side.value(tensor, values)
 
 
-def _between(side: Side, tensor: str, equal: Set[str]) -> Nodes:
+def _nodes_between(side: Side, tensor: str, equal: Set[str]) -> Nodes:
     """Returns the nodes that compute a tensor from those that are equal, in their order."""
     needed, nodes = {tensor}, []
     for node in reversed(side.graph.nodes):

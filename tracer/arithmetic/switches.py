@@ -55,7 +55,7 @@ def switch(mine: Facts, theirs: Facts, names: Set[str]) -> dict[str, Any]:
     if ORDER in names:
         facts |= {key: value for key, value in theirs.items() if key in _SUMS}
         if "rows" in mine and "rows" in theirs:
-            facts |= _cut(theirs, mine["rows"][-1])
+            facts |= _first_rows(theirs, mine["rows"][-1])
     for key in {name.partition(".")[0] for name in names} - {ORDER, *_FLAGS}:
         inner = {name.partition(".")[2] for name in names if name.startswith(f"{key}.")}
         if inner:
@@ -147,7 +147,7 @@ def _with(value: Any, flags: Facts) -> Any:
     return value
 
 
-def _cut(facts: Facts, rows: int) -> dict[str, Any]:
+def _first_rows(facts: Facts, rows: int) -> dict[str, Any]:
     """Returns the orders of the first rows: those of another batch may be more, or fewer."""
     ends = [end for end in facts["rows"] if end < rows]
     return {"rows": [*ends, rows], "cells": [*facts["cells"], facts["cells"][-1]][: len(ends) + 1]}

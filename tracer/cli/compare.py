@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import cloup
@@ -15,8 +16,10 @@ from tracer.cli import _options
 from tracer.cli._command import Command
 from tracer.cli._messages import progress, reading, tell
 from tracer.errors import UsageError
+from tracer.support.arguments import flag_of
 
 if TYPE_CHECKING:
+    from tracer.analyzers.compare import Comparison
     from tracer.cli._output import Output
     from tracer.support.tolerance import Tolerance
 
@@ -29,12 +32,9 @@ if TYPE_CHECKING:
 @_options.TOLERANCE
 @_options.view(".html .json .csv .md .junit.xml .png .svg", _options.TOP, _options.NOTES)
 def command(
-    sides: tuple[str, ...],
-    options: dict[str, Any],
-    bits: api.BitOptions,
-    tolerance: Tolerance,
+    sides: tuple[str, ...], options: dict[str, Any], bits: api.BitOptions, tolerance: Tolerance,
     output: Output,
-) -> int:
+) -> int:  # fmt: skip
     """Compare models or saved runs in time, work and values.
 
     Every side is compared with A. A side is one of: a .trace that `tracer profile` saved;
@@ -61,7 +61,6 @@ def command(
       tracer compare net.onnx --threads 1,2,4 --by model
       tracer compare llama.onnx llama.int4.onnx --data text:book.txt
       tracer compare net.onnx@ort:none net.onnx --bits
-      tracer compare net.onnx --bits --batch 1,8
       tracer compare net.onnx --machine cpu.json
     """
     from tracer.analyzers.compare import Comparison
@@ -69,15 +68,10 @@ def command(
 
     refuse_depth(options["by"], options["depth"])
     settings = options["settings"]
-    several: dict[str, Any] = {each: settings.pop(each) or () for each in ("batch", "threads")}
-    for name, values in several.items():
-        if len(values) == 1:
-            settings[name], several[name] = values[0], ()
-    batches, threads = several["batch"], several["threads"]
-    if bits.bits or bits.machine:
+    batches, threads = (_several(settings, name) for name in ("batch", "threads"))
+    if bits != api.BitOptions():
+        _refuse_beside_bits(options, bits)
         return _compare_bits(sides, bits, api.SideSettings(**settings), (batches, threads), output)
-    if bits.fail_unless_equal:
-        raise UsageError("--fail-unless-equal is for bits", "Give --bits as well.")
     if batches:
         _refuse_beside_batches(options, threads)
     output.check(Sweeps if batches else Comparison)
@@ -86,11 +80,10 @@ def command(
     options["tolerance"] = tolerance if compares_values else None
     # What the code of the user prints is no data of ours.
     with _reading(sides), progress() as report, redirect_stdout(sys.stderr):
-        result: Sweeps | Comparison
-        if batches:
-            result = api.sweep(sides, batches, settings=options["settings"], progress=report)
-        else:
-            result = api.compare(sides, progress=report, **options)
+        result: Sweeps | Comparison = (
+            api.sweep(sides, batches, settings=options["settings"], progress=report)
+            if batches else api.compare(sides, progress=report, **options)
+        )  # fmt: skip
     if result.is_incomplete:  # the signal that broke it off is told after this
         for extension in ("json", "md"):
             output.keep(result, extension)
@@ -98,11 +91,23 @@ def command(
         return 0
     with _reading(sides):
         output.emit(result)
-    if isinstance(result, Sweeps):
-        return 0
+    return 0 if isinstance(result, Sweeps) else _verdict(result)
+
+
+def _verdict(result: Comparison) -> int:
+    """Tells which sides passed. Returns the exit code."""
     for verdict in result.verdicts:
         tell(verdict.line)
     return int(not result.passed)
+
+
+def _several(settings: dict[str, Any], name: str) -> tuple[int, ...]:
+    """Takes several values of a setting out of the settings; a single one stays."""
+    values: tuple[int, ...] = tuple(settings.pop(name) or ())
+    if len(values) == 1:
+        settings[name] = values[0]
+        return ()
+    return values
 
 
 def _compare_bits(
@@ -124,6 +129,16 @@ def _compare_bits(
         )  # fmt: skip
     output.emit(result)
     return int(bits.fail_unless_equal and not result.is_equal)
+
+
+def _refuse_beside_bits(options: Mapping[str, Any], bits: api.BitOptions) -> None:
+    """Raises UsageError for what cannot be told of a comparison of bits."""
+    if not (bits.bits or bits.machine):
+        raise UsageError("--fail-unless-equal is for bits", "Give --bits as well.")
+    names = "fail_above", "fail_unless_within", "test", "test_limit", "metrics", "depth"
+    for each in fields(api.CompareArguments):
+        if each.name in names and options[each.name] is not None:
+            raise UsageError(f"{flag_of(each)} is not for bits", "Leave it out, or --bits.")
 
 
 def _reading(sides: Sequence[str]) -> AbstractContextManager[None]:

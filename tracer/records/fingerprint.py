@@ -49,7 +49,7 @@ class ModelPrint:
     graph: bytes = field(repr=False)
 
     @property
-    def known(self) -> int:
+    def known_rules(self) -> int:
         """The number of kernels whose rule is known."""
         return sum(isinstance(each, int) for each in self.nodes)
 

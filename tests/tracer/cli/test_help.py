@@ -102,7 +102,7 @@ def test_commands_stand_in_three_sections():
             sections.setdefault(title, []).append(line.split()[0])
     assert sections == {
         "Measure:": ["profile", "compare", "report", "demo"],
-        "Understand:": ["count", "fusions", "interpret", "fingerprint", "env", "docs"],
+        "Understand:": ["count", "fusions", "interpret", "reveal", "fingerprint", "env", "docs"],
         "Transform:": ["export", "quantize", "tune", "whatif", "narrow"],
     }
 

@@ -180,7 +180,7 @@ def _compare_machine(
 
 
 def _first_unknown(print_: ModelPrint, proof: runs.ReplayedRun) -> str:
-    known = f"{print_.known} of {plural(len(print_.nodes), 'kernel')} have a known rule there"
+    known = f"{print_.known_rules} of {plural(len(print_.nodes), 'kernel')} have a known rule there"
     reason = next(iter(proof.without_rule.values()), "")
     return f"{known}; the first other one: {reason}" if reason else known
 
