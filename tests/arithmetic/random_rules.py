@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from tracer.accumulators import hardware
 from tracer.accumulators.engine import dots
 from tracer.accumulators.engine.tile_sums import checked
 from tracer.accumulators.spec import Register
-from tracer.accumulators.spec.accumulator import Accumulator, Rounding
+from tracer.accumulators.spec.accumulator import Accumulator, ByOperands, Rounding
+from tracer.accumulators.spec.block_fma import BlockFma
+from tracer.accumulators.spec.float_accumulator import (
+    FloatAccumulator,
+    FloatFormat,
+    FloatRounding,
+    float_format,
+)
 from tracer.accumulators.spec.orders import (
     Chunked,
     Lanes,
@@ -23,6 +32,8 @@ from tracer.accumulators.spec.orders import (
     Tiles,
     Tree,
 )
+from tracer.arithmetic.float_rules import emulated
+from tracer.errors import UsageError
 
 MODES = ("saturate", "symmetric", "wrap", "zero")
 ROUNDINGS = ("half-even", "half-away", "floor", "truncate", "stochastic")
@@ -74,5 +85,64 @@ def integer_box(accumulator: Accumulator) -> Callable[[Any, Any], Any]:
         products = np.atleast_2d(a.astype(np.int64) * b.astype(np.int64))
         sums = integer_sums(accumulator, products)
         return sums if a.ndim == 2 else int(sums[0])
+
+    return box
+
+
+def float_rule(random: Random) -> tuple[FloatAccumulator | BlockFma, str]:
+    """Returns a float accumulator or a block multiply-add, and what it multiplies."""
+    if random.random() < 0.35:
+        return _block_rule(random)
+    form = _float_format(random)
+    kind, chunk = random.random(), int(random.integers(1, 33)) if random.random() < 0.3 else None
+    rounding = str(random.choice(["rne", "rne", "rz", "floor", "sr"]))
+    subnormals = str(random.choice(["kept", "kept", "flushed", "none"]))
+    try:
+        form = replace(form, subnormals=subnormals)  # type: ignore[arg-type]
+        product = replace(_float_format(random), subnormals=subnormals) if kind > 0.75 else None  # type: ignore[arg-type]
+    except UsageError:
+        return float_rule(random)
+    seed = int(random.integers(0, 200)) if rounding == "sr" else 0
+    accumulator = FloatAccumulator(
+        form, FloatRounding(rounding, seed), bool(random.random() < 0.25),  # type: ignore[arg-type]
+        kind < 0.3, product, chunk,
+    )  # fmt: skip
+    return accumulator, "fp32"
+
+
+def _float_format(random: Random) -> FloatFormat:
+    names = ("fp32", "bf16", "fp16", "fp16", "tf32", "fp8-e4m3", "fp8-e5m2")
+    if random.random() < 0.5:
+        return float_format(str(random.choice(names)))
+    return FloatFormat(int(random.integers(4, 9)), int(random.integers(2, 15)))
+
+
+def _block_rule(random: Random) -> tuple[BlockFma, str]:
+    presets = [
+        own
+        for preset in hardware.presets().values()
+        if isinstance(preset.accumulator, ByOperands)
+        for own in preset.accumulator.accumulators.values()
+        if isinstance(own, BlockFma) and own.scaling == "none"
+    ]
+    if random.random() < 0.6:
+        block = presets[random.integers(len(presets))]
+    else:
+        block = BlockFma(
+            int(random.choice([2, 4, 8, 16, 32])), int(random.integers(12, 30)),
+            float_format(str(random.choice(["fp32", "fp16"]))),
+            str(random.choice(["rz", "rne"])), float_format(str(random.choice(["fp16", "bf16"]))),  # type: ignore[arg-type]
+        )  # fmt: skip
+    return block, str(block.operands)
+
+
+def float_box(rule: FloatAccumulator | BlockFma) -> Callable[[Any, Any], Any]:
+    """Returns a function of two vectors; of rows too, where the number of the row draws nothing."""
+
+    def box(a: np.ndarray, b: np.ndarray) -> Any:
+        if a.ndim == 2 and "sr" in str(rule):
+            raise TypeError("two vectors")
+        sums = emulated(rule, np.atleast_2d(a).astype(float), np.atleast_2d(b).astype(float))
+        return sums if a.ndim == 2 else float(sums[0])
 
     return box

@@ -28,6 +28,8 @@ def reveal(call: RevealArguments) -> Revealed:
     first: Revealed | None = None
     failure: Exception | None = None
     for text in _guesses(function, call.terms) if call.operands == AUTO else (call.operands,):
+        if first is not None and text in _FLOATS:
+            continue  # it takes a wider type
         operands = Operands.read(text, call.terms)
         try:
             result = _revealed(BlackBox(function, call.terms, operands), name, call.seed)
@@ -58,7 +60,7 @@ def _guesses(function: Callable[..., Any], terms: int) -> tuple[str, ...]:
         keeps = box.sums(half, half * 2)[0] == half[0, 0]
     except Exception:
         return _INTEGERS
-    return (*_FLOATS[:1], *_INTEGERS) if keeps else _INTEGERS
+    return (*_FLOATS, *_INTEGERS[:1]) if keeps else _INTEGERS
 
 
 def _function(source: Callable[..., Any] | str) -> tuple[Callable[..., Any], str, Path | None]:

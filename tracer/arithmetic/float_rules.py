@@ -7,9 +7,10 @@ float32 or float64 whose order no accumulator has are trees, which masked probes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain, islice, product
 from typing import Any, get_args
 
 import numpy as np
@@ -18,7 +19,7 @@ from tracer.accumulators import hardware
 from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.floats import casting, compiled_sums
 from tracer.accumulators.spec.accumulator import ByOperands
-from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
+from tracer.accumulators.spec.block_fma import SINGLE, BlockFma, Rule
 from tracer.accumulators.spec.float_accumulator import (
     FORMAT_NAMES,
     FloatAccumulator,
@@ -39,10 +40,15 @@ _SINGLES, _PAIRS, _WHOLE, _CHUNK = 600, 1500, 400, 1000
 """Random probes of one product, of two, and of all; those of a step of the verification."""
 _FEW = 40
 """Probes that a candidate meets first."""
+_REPEATS = 4
 _SEEDS = 1 << 10
 """Seeds of stochastic rounding that are tried."""
 _DIAGONAL = 32
 """Pairs of vectors whose products blocks compute together, to keep one of each row."""
+_MOST_FOUND = 3000
+"""Accumulators that go on from single products to sums of two: a second or two."""
+_LEAST = (None, -133, -132, -21, -20, -19)
+"""Least exponents of blocks that devices have."""
 _SINGLE_FRACTION, _DOUBLE_FRACTION = 23, 52
 Candidate = FloatAccumulator | BlockFma
 
@@ -53,36 +59,61 @@ def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
     if fraction > _SINGLE_FRACTION:
         return _tree(box, random, np.float64)
     probes = _Probes(box, random)
+    is_single = fraction == _SINGLE_FRACTION and box.operands.left.format == SINGLE
+    presets = () if box.operands.left.format == SINGLE else _presets(probes)
+    blocks = () if is_single else _blocks(probes, fraction)
     reason = f"sums keep {fraction} bits of fraction; no accumulator explains all probes"
-    for candidate in _accumulators(probes, fraction):
+    for candidate in chain(presets, _accumulators(probes, fraction), blocks):
         if probes.verifies(candidate):
             return Finding.of(candidate, box.terms)
         reason = f"{candidate} explains most probes, and not all"
-    if fraction == _SINGLE_FRACTION and box.operands.left.format == SINGLE:
+    if is_single:
         return _tree(box, random, np.float32)
-    for block in _blocks(probes, fraction):
-        if probes.verifies(block):
-            return Finding.of(block, box.terms)
-        reason = f"{block} explains most probes, and not all"
     raise NotKnown(reason)
 
 
-def _fraction(box: BlackBox, alone: bool = False) -> int:
+def _fraction(box: BlackBox) -> int:
     """Returns the bits of fraction of a sum: the most with which 1 + 2^-bits is exact.
 
-    The two are two products, or `alone` one product.
+    Operands of few bits reach further down from a larger product than 1.
     """
     if box.terms == 1:
         raise NotKnown("a sum of one product has no order")
-    bits = np.arange(1, (_SINGLE_FRACTION if alone else _DOUBLE_FRACTION) + 1)
-    left, right = (np.zeros((len(bits), box.terms)) for _ in range(2))
-    left[:, 0], right[:, 0] = 1 + alone * 2.0**-bits, 1
-    if not alone:
-        left[:, 1], right[:, 1] = 2.0 ** -(bits // 2), 2.0 ** -((bits + 1) // 2)
-    if box.is_plain_sum and not alone:
-        left[:, 1], right[:, 1] = 2.0**-bits, 1
-    exact = np.flatnonzero(box.sums(left, right) == 1 + 2.0**-bits)
-    return int(bits[exact[-1]]) if exact.size else 0
+    most, bits = 0, np.arange(1, _DOUBLE_FRACTION + 1)
+    for power, other in product((0, 4, 8, 14), {1, box.terms - 1}):
+        left, right = (np.zeros((len(bits), box.terms)) for _ in range(2))
+        left[:, 0], right[:, 0] = 2.0 ** (power * (1 + box.is_plain_sum)), 2.0**power
+        least = 2 * power - bits
+        left[:, other], right[:, other] = 2.0 ** (least // 2), 2.0 ** (least - least // 2)
+        if box.is_plain_sum:
+            left[:, other], right[:] = 2.0**least, 1
+        fits = _are_operands(box, left, right)
+        if fits.any():
+            exact = box.sums(left[fits], right[fits]) == 4.0**power + 2.0 ** least[fits]
+            most = max(most, int(bits[fits][exact].max(initial=0)))
+    return most
+
+
+def _single_fraction(box: BlackBox, most: int) -> int:
+    """Returns the bits of fraction of one product, up to `most`, which are those of a sum."""
+    bits = np.arange(1, most + 1)
+    left = np.zeros((len(bits), box.terms))
+    left[:, 0] = 1 + 2.0**-bits
+    right = np.ones(left.shape)
+    fits = _are_operands(box, left, right)
+    if not fits.any():
+        return most
+    wrong = bits[fits][box.sums(left[fits], right[fits]) != left[fits, 0]]
+    return int(wrong.min(initial=most + 1)) - 1
+
+
+def _are_operands(box: BlackBox, left: Array, right: Array) -> Array:
+    """Returns which rows consist of numbers that the operands hold."""
+    fits = np.ones(len(left), bool)
+    for side, values in ((box.operands.left, left), (box.operands.right, right)):
+        assert side.format is not None
+        fits &= (casting.cast(values, side.format) == values).all(1)
+    return fits
 
 
 class _Probes:
@@ -93,8 +124,33 @@ class _Probes:
         self.sets = {columns: self._probe(count, columns) for columns, count in
                      ((1, _SINGLES), (2, _PAIRS), (box.terms, _WHOLE))}  # fmt: skip
 
+    @property
+    def are_random(self) -> bool:
+        """Whether the same product alone gives other sums at other terms."""
+        terms, sides = self.box.terms, (self.box.operands.left, self.box.operands.right)
+        for _ in range(_REPEATS):
+            left, right = (_numbers(each, self.random, np.zeros((1, 1), int)) for each in sides)
+            right = np.ones((1, 1)) if self.box.is_plain_sum else right
+            sums = self.box.sums(left * np.eye(terms), np.repeat(right, terms, 0) * np.ones(terms))
+            if len(np.unique(sums)) > 1:
+                return True
+        return False
+
+    @property
+    def near_one(self) -> tuple[Array, Array, Array]:
+        """Further probes of one product each, from 1/2 to 4, at every term in turn."""
+        terms, sides = self.box.terms, (self.box.operands.left, self.box.operands.right)
+        count = max(terms, _PAIRS // 5)
+        powers = self.random.integers(-1, 1, (count, terms))
+        left, right = (_numbers(side, self.random, powers * k) for k, side in enumerate(sides))
+        left *= np.arange(count)[:, None] % terms == np.arange(terms)
+        return self._sums(left, np.ones_like(right) if self.box.is_plain_sum else right)
+
     def _probe(self, count: int, columns: int) -> tuple[Array, Array, Array]:
-        left, right = draw(self.box, self.random, count, columns)
+        return self._sums(*draw(self.box, self.random, count, columns))
+
+    def _sums(self, left: Array, right: Array) -> tuple[Array, Array, Array]:
+        count, columns = left.shape
         whole = [np.zeros((count, self.box.terms)) for _ in range(2)]
         whole[0][:, :columns], whole[1][:, :columns] = left, right
         return left, right, self.box.sums(*whole)
@@ -203,12 +259,14 @@ def _formats(fraction: int, subnormals: Subnormals) -> Iterator[FloatFormat]:
 def _accumulators(probes: _Probes, fraction: int) -> Iterator[FloatAccumulator]:
     """Yields the float accumulators that explain the probes."""
     roundings = [FloatRounding(name) for name in ("rne", "rz", "floor")]
-    pairs = [
-        each for rounding in roundings for each in _arithmetics(probes, fraction, rounding)
-        if probes.agrees(each, 2)
-    ]  # fmt: skip
-    if not pairs:
-        pairs = [each for each in _random_roundings(fraction) if probes.agrees(each, 2)]
+    pairs: list[FloatAccumulator] = []
+    for find in (_alike, _mixed):  # most accumulators have one format
+        for rounding in roundings if not pairs else ():
+            found = islice(find(probes, fraction, rounding), _MOST_FOUND)
+            pairs += [each for each in found if probes.agrees(each, 2)]
+        if find is _alike and not pairs and (by_seed := _seeded(probes, fraction)):
+            roundings = [by_seed]
+            pairs += [each for each in _alike(probes, fraction, by_seed) if probes.agrees(each, 2)]
     terms = probes.box.terms
     for each in pairs:
         for chunk in (None, *range(2, terms), 1):
@@ -217,70 +275,86 @@ def _accumulators(probes: _Probes, fraction: int) -> Iterator[FloatAccumulator]:
                 yield candidate
 
 
-def _arithmetics(
-    probes: _Probes, fraction: int, rounding: FloatRounding
-) -> Iterator[FloatAccumulator]:
-    """Yields what may round products and sums of two, as single products tell."""
-    for saturates in (False, True):
-        both = [FloatAccumulator(form, rounding, saturates) for subnormals in get_args(Subnormals)
-                for form in _formats(fraction, subnormals)]  # fmt: skip
-        alone = [each for each in both if probes.agrees(each, 1)]
-        fused = [
-            each for each in (replace(each, fused=True) for each in both) if probes.agrees(each, 1)
-        ]
-        yield from alone
-        yield from fused
-        # the product has a format of its own: narrower, or wider than the sum
-        yield from _mixed(probes, both, fused)
+def _seeded(probes: _Probes, fraction: int) -> FloatRounding | None:
+    """Returns the stochastic rounding that explains single products within any range."""
+    if not probes.are_random:
+        return None
+    left, right, outputs = probes.near_one
+    usual = FloatAccumulator(FloatFormat(8, fraction))
+    ways = [usual, replace(usual, fused=True)]
+    ways += [replace(usual, product=FloatFormat(8, bits)) for bits in range(_SINGLE_FRACTION + 1)]
+    for seed in range(_SEEDS):
+        rounding = FloatRounding("sr", seed)
+        for way in ways:
+            candidate = replace(way, rounding=rounding)
+            if all(
+                _equal(emulated(candidate, left[part], right[part]), outputs[part]).all()
+                for part in (slice(0, _FEW), slice(_FEW, None))
+            ):
+                return rounding
+    return None
 
 
-def _mixed(
-    probes: _Probes, both: Sequence[FloatAccumulator], fused: Sequence[FloatAccumulator]
-) -> Iterator[FloatAccumulator]:
-    """Yields accumulators whose products have another format than their sums."""
-    wide, single = both[0].format.fraction_bits, _fraction(probes.box, alone=True)
-    for subnormals in get_args(Subnormals):
-        own = [each for each in both if each.format.subnormals == subnormals]
-        limits = [each for each in fused if each.format.subnormals == subnormals]
+def _alike(probes: _Probes, fraction: int, rounding: FloatRounding) -> Iterator[FloatAccumulator]:
+    """Yields accumulators that explain single products; products are exact, or like the sum."""
+    for own in _own(fraction, rounding):
+        for each in (*own, *(replace(each, fused=True) for each in own)):
+            if probes.agrees(each, 1):
+                yield each
+
+
+def _own(fraction: int, rounding: FloatRounding) -> Iterator[list[FloatAccumulator]]:
+    """Yields the accumulators of one format, together those that treat small and large alike."""
+    for saturates, subnormals in product((False, True), get_args(Subnormals)):
+        forms = _formats(fraction, subnormals)
+        yield [FloatAccumulator(form, rounding, saturates) for form in forms]
+
+
+def _mixed(probes: _Probes, fraction: int, rounding: FloatRounding) -> Iterator[FloatAccumulator]:
+    """Yields accumulators that explain single products, which have another format than sums."""
+    single = _single_fraction(probes.box, fraction)
+    widest = _SINGLE_FRACTION if single == fraction else single
+    for own in _own(fraction, rounding):
         like = max(own, key=lambda each: each.format.largest_exponent)
-        for fraction in range(single, _SINGLE_FRACTION + 1 if single == wide else single + 1):
-            for form in _formats(fraction, subnormals):
+        exact = [replace(each, fused=True) for each in own]
+        limits = [replace(each, fused=False) for each in exact if probes.agrees(each, 1)]
+        for bits in range(single, widest + 1):
+            for form in _formats(bits, like.format.subnormals):
                 if probes.agrees(replace(like, product=form), 1):
                     yield from (replace(each, product=form) for each in own if each.format != form)
-                elif single == wide:  # the sum limits the range
-                    yield from (replace(each, fused=False, product=form) for each in limits)
+                elif single == fraction:  # the sum limits the range
+                    yield from (replace(each, product=form) for each in limits)
                 else:
                     mixed = (replace(each, product=form) for each in own)
                     yield from (each for each in mixed if probes.agrees(each, 1))
 
 
-def _random_roundings(fraction: int) -> Iterator[FloatAccumulator]:
-    """Yields accumulators of usual formats that round at random, by seeds."""
-    named = [float_format(name) for name in FORMAT_NAMES]
-    forms = [each for each in named if each.fraction_bits == fraction]
-    forms += [FloatFormat(bits, fraction) for bits in range(8, 2, -1)]
-    for seed in range(_SEEDS):
-        for form in dict.fromkeys(forms):
-            yield FloatAccumulator(form, FloatRounding("sr", seed))
-            yield FloatAccumulator(form, FloatRounding("sr", seed), fused=True)
+def _presets(probes: _Probes) -> Iterator[BlockFma]:
+    """Yields the block multiply-adds of devices that explain the probes."""
+    terms = probes.box.terms
+    for preset in hardware.presets().values():
+        sums_of = preset.accumulator
+        for known in sums_of.accumulators.values() if isinstance(sums_of, ByOperands) else ():
+            if not isinstance(known, BlockFma):
+                continue
+            if str(known.operand_format) != str(probes.box.operands.left.format):
+                continue
+            block = replace(known, promote=None) if terms <= (known.promote or 0) else known
+            if probes.agrees(block, terms):
+                yield block
 
 
 def _blocks(probes: _Probes, fraction: int) -> Iterator[BlockFma]:
-    """Yields the block multiply-adds that explain the probes: presets first."""
+    """Yields other block multiply-adds that explain the probes."""
     operands, terms = probes.box.operands.left.format, probes.box.terms
     assert operands is not None
-    presets = [preset.accumulator for preset in hardware.presets().values()]
-    for known in (own for each in presets if isinstance(each, ByOperands)
-                  for own in each.accumulators.values()):  # fmt: skip
-        if not isinstance(known, BlockFma) or str(known.operand_format) != str(operands):
-            continue
-        if probes.agrees(known, terms):
-            yield known
     outs = [form for form in _formats(fraction, "kept") if form.exponent_bits in (5, 8)]
+    outs = list(dict.fromkeys([*outs, SINGLE]))  # which a block of few bits may hide
     options: list[dict[str, Any]] = [
-        {"fraction": bits, "out": out, "rounding": rounding}
-        for out in outs for rounding in ("rz", "rne") for bits in range(36)
+        {"fraction": bits, "out": out, "rounding": rounding, "least": least}
+        for least in _LEAST for out in outs for rounding in ("rz", "rne") for bits in range(36)
     ]  # fmt: skip
+    options += [{"fraction": 24, "rounding": "rne", "rule": rule} for rule in get_args(Rule)[1:]]
     for each in options:
         block = BlockFma(2, operands=operands, **each)
         if not probes.agrees(block, 2):
@@ -304,7 +378,8 @@ def _tree(box: BlackBox, random: np.random.Generator, kind: type[Any]) -> Findin
         if all(_explains(box, random, rule.facts, kind) for _ in range(LEAST_RESULTS // _CHUNK)):
             program = rule.facts["program"]
             tree = drawn(branches_of_program(program), box.terms)
-            text = rule.text if is_single else trees.describe(program)
+            has_products = is_single and not box.is_plain_sum
+            text = rule.text if has_products else trees.describe(program)
             return Finding(f"{text}, in {name}", None, {**rule.facts, "type": name}, tree)
     raise NotKnown(f"the order of its additions is a tree, but no arithmetic of {name} explains it")
 

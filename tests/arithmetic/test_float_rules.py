@@ -1,0 +1,102 @@
+"""Sums of floats as black boxes: accumulators, blocks, and the products of numpy and torch."""
+
+import math
+
+import numpy as np
+import pytest
+
+import tracer
+from tests.arithmetic.random_rules import float_box, float_rule
+from tracer.accumulators.spec import kinds
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.arithmetic.black_box import BlackBox, Operands
+from tracer.arithmetic.float_rules import draw, emulated
+
+
+def claim(function, terms=64, operands="auto"):
+    return tracer.reveal(function, terms, operands=operands, in_process=True)
+
+
+def reveal_rules(seeds, terms):
+    """Returns how many rules were right, and those not known; none may be wrong."""
+    right, unknown = 0, []
+    for seed in seeds:
+        rule, operands = float_rule(np.random.default_rng(seed))
+        result = claim(float_box(rule), terms, operands)
+        if not result.is_known:
+            unknown.append(str(rule))
+            continue
+        box = BlackBox(lambda a, b: 0, terms, Operands.read(operands, terms))
+        claimed = kinds.parse(result.spec, Accumulator(32)).accumulator
+        for count in (20_000,) * (5 if "sr" not in str(rule) else 1):
+            left, right_ = draw(box, np.random.default_rng(seed + 10**6), count, terms)
+            sums = [emulated(each, left, right_) for each in (rule, claimed)]
+            assert np.array_equal(*sums, equal_nan=True), (seed, rule, result.spec)
+        right += 1
+    return right, unknown
+
+
+def test_random_rules_are_revealed():
+    right, unknown = reveal_rules(range(2, 10), 24)
+    assert right >= 7, unknown
+
+
+@pytest.mark.nightly
+def test_many_random_rules_are_revealed():
+    right, unknown = reveal_rules(range(1000, 1100), 64)
+    assert right >= 90, unknown
+
+
+def loop(a, b):
+    """A loop over numbers of numpy: float32."""
+    total = np.float32(0)
+    for x, y in zip(a, b, strict=True):
+        total = total + x * y
+    return total
+
+
+def doubles(a, b):
+    """A loop over numbers of Python: float64."""
+    return sum(x * y for x, y in zip(a.tolist(), b.tolist(), strict=True))
+
+
+def test_a_loop_is_an_accumulator():
+    assert claim(loop, 16).spec == "fp32"
+
+
+def test_a_loop_of_python_adds_doubles_in_order():
+    result = claim(doubles, 16)
+    assert (result.rule, result.spec) == ("one after the other, in float64", None)
+
+
+def test_numpy_adds_in_lanes_of_eight():
+    """Documented in numpy's pairwise sum: eight sums, then a tree of them."""
+    result = claim(lambda a: np.add.reduce(a), 64, "float32")
+    assert result.is_known and "8th term" in result.rule and result.spec is None
+
+
+def test_dot_products_of_numpy_and_torch_are_revealed():
+    torch = pytest.importorskip("torch")
+    for function in (
+        np.dot,
+        lambda a, b: (torch.from_numpy(a)[None] @ torch.from_numpy(b)[:, None])[0, 0].item(),
+    ):
+        result = claim(function, 64, "float32")
+        assert result.is_known and result.vectors == 10_000, result.reason
+
+
+def test_sums_in_half_of_numpy_are_revealed():
+    """numpy's float16: products are rounded, sums go one after the other."""
+
+    def half(a, b):
+        total = np.float16(0)
+        for x, y in zip(a, b, strict=True):
+            total = total + x * y
+        return total
+
+    assert claim(half, 12, "float16").spec == "fp16"
+
+
+def test_a_sum_rounded_once_has_no_order():
+    result = claim(lambda a, b: math.fsum((a.astype(float) * b).tolist()), 16)
+    assert not result.is_known and "tree" in result.reason
