@@ -60,10 +60,11 @@ def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
         return _tree(box, random, np.float64)
     probes = _Probes(box, random)
     is_single = fraction == _SINGLE_FRACTION and box.operands.left.format == SINGLE
-    presets = () if box.operands.left.format == SINGLE else _presets(probes)
-    blocks = () if is_single else _blocks(probes, fraction)
+    presets = iter(()) if box.operands.left.format == SINGLE else _presets(probes)
+    blocks = iter(()) if is_single else _blocks(probes, fraction)
     reason = f"sums keep {fraction} bits of fraction; no accumulator explains all probes"
-    for candidate in chain(presets, _accumulators(probes, fraction), blocks):
+    candidates: Iterator[Candidate] = chain(presets, _accumulators(probes, fraction), blocks)
+    for candidate in candidates:
         if probes.verifies(candidate):
             return Finding.of(candidate, box.terms)
         reason = f"{candidate} explains most probes, and not all"
@@ -158,6 +159,10 @@ class _Probes:
     def agrees(self, candidate: Candidate, columns: int) -> bool:
         """Whether a candidate explains the probes of so many products."""
         left, right, outputs = self.sets[columns]
+        if isinstance(candidate, BlockFma) and columns < self.box.terms:
+            # the zeros of blocks that follow align the sum once more
+            zeros = np.zeros((len(left), min(candidate.length, self.box.terms - columns)))
+            left, right = (np.concatenate([side, zeros], 1) for side in (left, right))
         for part in (slice(0, _FEW), slice(_FEW, None)):
             if not _equal(emulated(candidate, left[part], right[part]), outputs[part]).all():
                 return False
