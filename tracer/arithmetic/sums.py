@@ -23,6 +23,9 @@ WAYS = {
 }
 _BLOCK = 1 << 22
 """Products of a block that one thread computes: about a millisecond."""
+_TALL = 8
+"""Rows from which on threads share rows: narrow columns take a step of the program for little."""
+_LEAST_COLUMNS = 256
 Window = tuple[int, int, int, int]
 """Rows, then columns of a matrix: from, below."""
 
@@ -70,8 +73,9 @@ def compute_window(
         for each in operands
     )
     top, bottom, left, right = window
-    tall = bottom - top >= right - left
-    size = max(1, _BLOCK // (len(b) * (right - left if tall else bottom - top)))
+    tall = bottom - top >= _TALL
+    size = _BLOCK // max(1, len(b) * (right - left if tall else bottom - top))
+    size = max(1 if tall else _LEAST_COLUMNS, size)
     parts = parallel.pieces(bottom - top if tall else right - left, size)
 
     def work(index: int) -> None:
