@@ -18,7 +18,7 @@ class _Interpreted:
     def replay(
         self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
     ) -> list[Array]:
-        return list(kernel.interpreter.run(None, inputs))
+        return kernel.interpret(inputs)
 
 
 REPLAY = _Interpreted()
