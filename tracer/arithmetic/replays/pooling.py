@@ -33,11 +33,11 @@ _TEXTS = {
 Fold = Callable[[Array, Array], Array]
 
 
-def _first(a: Array, b: Array) -> Array:
+def _keep_first(a: Array, b: Array) -> Array:
     return np.where(b > a, b, a)
 
 
-def _second(a: Array, b: Array) -> Array:
+def _keep_second(a: Array, b: Array) -> Array:
     return np.where(a > b, a, b)
 
 
@@ -74,7 +74,7 @@ class _Pooling:
         if block > 1:
             x = np.moveaxis(x.reshape(shape[0], -1, *shape[2:], block), -1, 2)
         maps = np.ascontiguousarray(x).reshape(-1, *shape[2:])
-        keep: Fold = _second if self.has_blocks else _first
+        keep: Fold = _keep_second if self.has_blocks else _keep_first
         way = facts["way"]
         if self.is_max and is_plain(maps):  # the order is of no account
             keep, way = np.maximum, "rows"
@@ -113,14 +113,14 @@ class _Pooling:
         parts = [_slice(padded, slid, place) for place in product(*map(range, slid.kernel[:-1]))]
         if last > 1 and not self.is_max:
             parts[0] = parts[0] + _ZERO
-        columns = reduce(_second if self.is_max else np.add, parts)
+        columns = reduce(_keep_second if self.is_max else np.add, parts)
         if self.is_max:
             alone = columns.shape[-1] // _LANES * _LANES
-            columns[..., alone:] = reduce(_first, [part[..., alone:] for part in parts])
+            columns[..., alone:] = reduce(_keep_first, [part[..., alone:] for part in parts])
         padding = _LOWEST if self.is_max else _ZERO
         padded = _padded(columns, slid, [last], padding)
         across = [_slice(padded, slid, (k,), last) for k in range(slid.kernel[-1])]
-        return np.asarray(reduce(_second if self.is_max else np.add, across))
+        return np.asarray(reduce(_keep_second if self.is_max else np.add, across))
 
     def _lanes(self, maps: Array, slid: Window, keep: Fold) -> Array:
         """Folds whole maps, each a sequence of vectors and what is left over."""
@@ -128,13 +128,13 @@ class _Pooling:
         end = rows.shape[1] // _LANES * _LANES
         vectors = rows[:, :end].reshape(len(maps), -1, _LANES)
         lanes = np.full((len(maps), _LANES), _LOWEST if self.is_max else _ZERO)
-        fold = _second if self.is_max else np.add
+        fold = _keep_second if self.is_max else np.add
         for n in range(vectors.shape[1]):
             lanes = fold(lanes, vectors[:, n])
         pairs = fold(lanes[:, :2], lanes[:, 2:])
         total = fold(pairs[:, 0], pairs[:, 1])
         for n in range(end, rows.shape[1]):
-            total = (_first if self.is_max else np.add)(total, rows[:, n])
+            total = (_keep_first if self.is_max else np.add)(total, rows[:, n])
         return np.asarray(total).reshape(-1, *slid.out)
 
 
