@@ -187,7 +187,7 @@ def test_blocks_of_channels_of_another_size_are_a_block_size():
 @pytest.mark.parametrize(
     ("there", "cause"),
     [({"way": 1}, "another polynomial"), ({"way": "pairs"}, "saturation of pairs"),
-     ({"rest": [3, 1]}, "what the C library computes"), ({"lanes": 4}, "another lanes")],
+     ({"rest": [3, 1]}, "what the C library computes"), ({"lanes": 4}, "number of lanes")],
 )  # fmt: skip
 def test_a_fact_has_the_cause_of_its_name(there, cause):
     here = {"way": "exact"} if there.get("way") == "pairs" else {"way": 0} if "way" in there else {}

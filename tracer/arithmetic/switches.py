@@ -18,6 +18,7 @@ _FLAGS = {"fused": "FMA", "from_zero": "what a sum begins with"}
 _LAYOUT = frozenset({"block"})
 """Facts that tell where values lie in memory; they change no sum."""
 _CAUSES = {
+    ("lanes", int): "number of lanes",
     ("way", int): "another polynomial", ("way", str): "saturation of pairs",
     ("rest", list): "what the C library computes",
 }  # fmt: skip
