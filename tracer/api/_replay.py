@@ -18,6 +18,7 @@ from tracer.arithmetic.rule import NotKnown
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.exporters.subject import open_subject
+from tracer.graph.model import Model
 from tracer.host import cores
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
@@ -32,59 +33,18 @@ def replay(call: ReplayArguments) -> Replayed:
     model = runnable_form(with_overrides(open_subject(call.model), call.inputs))
     request = request_for(call.model, model, call.batch, call.dims, call.inputs, call.seed)
     threads = call.threads or cores()
-    level = {"threads": threads, "optimization": call.optimization}
-    settings = registry.settings_for("onnxruntime", level)
-    graph = runs.SavedGraph.of(model, settings)
-    compute, run = graph.runner(), runs.outputs_of(model, settings)
-    groups = attribute(model, graph.ran(model))
-    chosen = _kernels_of(call.node, groups) if call.node else range(len(groups))
-    nodes, total = [graph.nodes[place] for place in chosen], len(chosen)
-
-    def announce(kernel: Kernel) -> None:
-        call.report(len(verdicts), total, f"revealing {kernel.op_type}")
-
-    rules = KnownRules(anew=call.anew, announce=announce)
-    verdicts: list[runs.Verdict] = []
-    kernels = [_Compared() for _ in nodes]
-    outputs = {} if call.node else {value.name: _Digests() for value in model.graph.output}
-    reasons: dict[str, None] = {}
-
-    def compare(feedset: FeedSet) -> None:
-        verdicts.clear()
-        values = compute(feedset.feeds)
-        for verdict in runs.compare_kernels(graph, rules.of, values, nodes):
-            kernels[len(verdicts)].verdicts.append(verdict)
-            verdicts.append(verdict)
-            call.report(len(verdicts), total, "comparing bits")
-        del values
-        if not outputs:
-            return
-        expected, replayed = run(feedset.feeds), {}
-        try:
-            replayed = runs.replay_graph(graph, rules.of, feedset.feeds).outputs
-        except NotKnown as reason:
-            reasons[f"no replay of the whole graph: {reason}"] = None
-        for name, digests in outputs.items():
-            digests.add(expected[name], replayed.get(name))
-
+    comparison = _Comparison(call, model, threads)
     notes: dict[str, None] = dict.fromkeys(model.notes)
     count = 0
     if request.random:
-        first, _ = on_sizes_that_run(request, compare)
+        first, _ = on_sizes_that_run(request, comparison.add)
         notes, count = notes | dict.fromkeys(first.notes), 1
     else:
         for feedset in request.batches():
-            compare(feedset)
+            comparison.add(feedset)
             notes, count = notes | dict.fromkeys(feedset.notes), count + 1
-    rules.store()
+    comparison.rules.store()
     feeds = [str(each) for each in (*request.paths, request.data) if each is not None]
-    names = graph.names(model)
-    types = {node.key: node.op_type for node in model.nodes}
-
-    def name(nodes: Sequence[str], kernel: str) -> str:
-        """Returns the first node that does not serve another, or the kernel's own name."""
-        return next((key for key in nodes if types[key] not in SERVING), [*nodes, kernel][0])
-
     return Replayed(
         model=ModelInfo.of(model),
         runtime=runs.RUNTIME,
@@ -93,13 +53,66 @@ def replay(call: ReplayArguments) -> Replayed:
             "dims": call.dims, "feeds": feeds, "seed": call.seed, "node": call.node,
         },
         inputs=count,
-        kernels=tuple(
-            each.row(groups[place], name(groups[place], names[place]))
-            for each, place in zip(kernels, chosen, strict=True)
-        ),
-        outputs=tuple(digests.row(name) for name, digests in outputs.items()),
-        notes=(*notes, *reasons),
+        kernels=comparison.rows(),
+        outputs=tuple(digests.row(name) for name, digests in comparison.outputs.items()),
+        notes=(*notes, *comparison.reasons),
     )  # fmt: skip
+
+
+class _Comparison:
+    """The kernels of a model, and its outputs, compared on one input after the other."""
+
+    def __init__(self, call: ReplayArguments, model: Model, threads: int) -> None:
+        """Raises UsageError for a node that no kernel stands for."""
+        chosen = {"threads": threads, "optimization": call.optimization}
+        settings = registry.settings_for("onnxruntime", chosen)
+        self._model, self._report = model, call.report
+        self._graph = runs.SavedGraph.of(model, settings)
+        self._compute, self._run = self._graph.runner(), runs.outputs_of(model, settings)
+        self._groups = attribute(model, self._graph.ran(model))
+        every = range(len(self._groups))
+        self._places = _kernels_of(call.node, self._groups) if call.node else every
+        self._kernels = [_Compared() for _ in self._places]
+        self._done = 0
+        self.rules = KnownRules(anew=call.anew, announce=self._announce)
+        names = () if call.node else [value.name for value in model.graph.output]
+        self.outputs = {name: _Digests() for name in names}
+        self.reasons: dict[str, None] = {}
+
+    def add(self, feedset: FeedSet) -> None:
+        """Compares on one input. Raises the errors of onnxruntime for inputs that do not fit."""
+        nodes = [self._graph.nodes[place] for place in self._places]
+        values = self._compute(feedset.feeds)
+        verdicts = runs.compare_kernels(self._graph, self.rules.of, values, nodes)
+        for self._done, verdict in enumerate(verdicts):
+            self._kernels[self._done].verdicts.append(verdict)
+            self._report(self._done + 1, len(nodes), "comparing bits")
+        del values, verdicts
+        if self.outputs:
+            self._add_outputs(feedset)
+
+    def _add_outputs(self, feedset: FeedSet) -> None:
+        expected, replayed = self._run(feedset.feeds), {}
+        try:
+            replayed = runs.replay_graph(self._graph, self.rules.of, feedset.feeds).outputs
+        except NotKnown as reason:
+            self.reasons[f"no replay of the whole graph: {reason}"] = None
+        for name, digests in self.outputs.items():
+            digests.add(expected[name], replayed.get(name))
+
+    def rows(self) -> tuple[ReplayedKernel, ...]:
+        """Returns the kernels, named after the first node that does not serve another."""
+        names = self._graph.names(self._model)
+        types = {node.key: node.op_type for node in self._model.nodes}
+        rows = []
+        for kernel, place in zip(self._kernels, self._places, strict=True):
+            nodes = self._groups[place]
+            served = [key for key in nodes if types[key] not in SERVING]
+            rows.append(kernel.row(nodes, [*served, *nodes, names[place]][0]))
+        return tuple(rows)
+
+    def _announce(self, kernel: Kernel) -> None:
+        self._report(self._done, len(self._places), f"revealing {kernel.op_type}")
 
 
 @dataclass

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from tracer.support.tolerance import Tolerance
 
 _NPZ = ".npz"
-_AS = "Give --as onnxruntime as well."
-_ALONE = "Leave out --accumulator, --against, --fallback and options of the table."
 _OTHERS = ("against", "fallback", "register", "energy")
 
 
@@ -79,6 +77,46 @@ def _check_writable(path: Path, force: bool) -> None:
         check_place(path / "input_0.pb" if path.is_dir() else path)
 
 
+def _choose_runtime(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Shows, with --as, which kernels of that runtime are replayed with equal bits.
+
+    Raises UsageError for options of numpy's arithmetic with it, and its own options without it.
+    """
+
+    @functools.wraps(command)
+    def choose(*, runtime: dict[str, Any], **arguments: Any) -> Any:
+        if runtime["runtime"] is None:
+            if runtime["anew"] or runtime["optimization"] != "all":
+                what = "--optimization and --anew are for the arithmetic of a runtime"
+                raise UsageError(what, "Give --as onnxruntime as well.")
+            return command(**arguments)
+        from tracer.records.replayed import Replayed
+
+        options, output, shown = (
+            arguments["options"],
+            arguments["output"],
+            arguments["output"].options,
+        )
+        plain = ViewOptions(top=shown.top, notes=shown.notes, redact=shown.redact)
+        others = [arguments[name] for name in ("accumulating", "tensors", "cluster")]
+        if any((*others, *(options[name] for name in _OTHERS))) or shown != plain:
+            raise UsageError(
+                f"--as {runtime['runtime']} compares bits, and nothing else",
+                "Leave out --accumulator, --against, --fallback and options of the table.",
+            )
+        output.check(Replayed)
+        names = (*_options.names(replay.ReplayArguments), "inputs")
+        chosen = {name: options[name] for name in {*names} & options.keys()} | runtime
+        with progress() as report:
+            result = replay.replay(
+                arguments["model"], limits=arguments["limits"], progress=report, **chosen
+            )
+        output.emit(result)
+        return 0
+
+    return choose
+
+
 @cloup.command(cls=Command)
 @_options.SUBJECT
 @_options.declared(api.InterpretArguments)
@@ -89,10 +127,10 @@ def _check_writable(path: Path, force: bool) -> None:
 @_tensor_output
 @_accumulating.options
 @_options.SUMS_VIEW
+@_choose_runtime
 def command(
     model: ModelSource,
     options: dict[str, Any],
-    runtime: dict[str, Any],
     tolerance: Tolerance,
     cluster: str | None,
     limits: Limits,
@@ -134,12 +172,6 @@ def command(
     """
     from tracer.records.trace import Trace
 
-    if runtime["runtime"] is not None:
-        if accumulating or tensors or cluster:
-            raise UsageError(f"--as {runtime['runtime']} compares bits, and nothing else", _ALONE)
-        return _replay(model, options, runtime, limits, output)
-    if runtime["anew"] or runtime["optimization"] != "all":
-        raise UsageError("--optimization and --anew are for the arithmetic of a runtime", _AS)
     output.check(Trace)
     if options["against"] and accumulating is not None:
         raise UsageError("--against and --accumulator together", "Leave out one of them.")
@@ -160,30 +192,6 @@ def command(
     if witness is not None:
         witness.finish(trace)
     return _verdict(trace, tolerance) if options["against"] else 0
-
-
-def _replay(
-    model: ModelSource,
-    options: dict[str, Any],
-    runtime: dict[str, Any],
-    limits: Limits,
-    output: Output,
-) -> int:
-    """Shows which kernels of a runtime are replayed with equal bits."""
-    from tracer.records.replayed import Replayed
-
-    shared = _options.names(replay.ReplayArguments)
-    names = {name for name in (*shared, "inputs") if name in options}
-    typed = [name for name in _OTHERS if options[name]]
-    if typed or output.options != ViewOptions(top=output.options.top, notes=output.options.notes,
-                                              redact=output.options.redact):  # fmt: skip
-        raise UsageError(f"--as {runtime['runtime']} compares bits, and nothing else", _ALONE)
-    output.check(Replayed)
-    with progress() as report:
-        chosen = {name: options[name] for name in names}
-        result = replay.replay(model, limits=limits, progress=report, **chosen, **runtime)
-    output.emit(result)
-    return 0
 
 
 def _verdict(trace: Trace, tolerance: Tolerance) -> int:
