@@ -29,9 +29,9 @@ def screen(trace, width, **options):
 def test_no_line_is_wider_than_the_terminal_and_no_number_is_cut(trace, width):
     lines = screen(trace, width).splitlines()
     assert max(map(len, lines)) <= width
-    head = next(line for line in lines if "time µs" in line)
+    head = next(line for line in lines if re.search("time [µm]s", line))
     assert "share" in head
-    assert ("raw µs" in head) == (width >= 160)
+    assert bool(re.search("raw [µm]s", head)) == (width >= 160)
 
 
 def test_escape_sequences_and_direction_marks_are_shown_and_markup_is_text(trace):
@@ -216,7 +216,7 @@ def test_a_narrow_terminal_shows_times_and_cuts_names(trace, width):
         op_type="AnOperatorOf25Characters!", module="a.module.of.a.long.name"
     )
     lines = screen(replace(trace, nodes=nodes), width).splitlines()
-    head = next(line for line in lines if "time µs" in line)
+    head = next(line for line in lines if re.search("time [µm]s", line))
     assert max(map(len, lines)) <= width
     for column, least in (
         ("node", 20), ("share", 30), ("op", 40), ("module", 60), ("±", 120), ("MACs", 120),
