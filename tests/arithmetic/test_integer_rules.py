@@ -63,7 +63,7 @@ def test_random_rules_are_revealed():
 @pytest.mark.parametrize("operands", ["auto", "int8", "uint8/int8"])
 def test_many_random_rules_are_revealed(operands):
     right, unknown = reveal_rules(range(1000, 1100), operands)
-    assert right >= 97, unknown
+    assert right >= 93, unknown
 
 
 def wraps(a, b):

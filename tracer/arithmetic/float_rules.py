@@ -198,8 +198,8 @@ def draw(
         out.append(_numbers(side, random, power))
     if box.is_plain_sum:
         out[1] = np.ones(shape)
-    elif columns > 1:  # the same product twice, once with the other sign
-        twins = random.random(one) < 0.3
+    elif columns > 1:  # most products twice, once with the other sign
+        twins = (random.random(one) < 0.4) & (random.random((count, columns // 2)) < 0.9)
         for values, sign in zip(out, (-1, 1), strict=True):
             values[:, 1::2] = np.where(
                 twins, sign * values[:, : columns // 2 * 2 : 2], values[:, 1::2]
@@ -321,10 +321,11 @@ def _mixed(probes: _Probes, fraction: int, rounding: FloatRounding) -> Iterator[
     widest = _SINGLE_FRACTION if single == fraction else single
     for own in _own(fraction, rounding):
         like = max(own, key=lambda each: each.format.largest_exponent)
-        exact = [replace(each, fused=True) for each in own]
-        limits = [replace(each, fused=False) for each in exact if probes.agrees(each, 1)]
         for bits in range(single, widest + 1):
-            for form in _formats(bits, like.format.subnormals):
+            forms = list(_formats(bits, like.format.subnormals))
+            wide = max(forms, key=lambda form: form.largest_exponent)
+            limits = [each for each in own if probes.agrees(replace(each, product=wide), 1)]
+            for form in forms:
                 if probes.agrees(replace(like, product=form), 1):
                     yield from (replace(each, product=form) for each in own if each.format != form)
                 elif single == fraction:  # the sum limits the range
