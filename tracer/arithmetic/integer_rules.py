@@ -253,7 +253,9 @@ def _accumulators(
     seen = limits.registers if limits else ()
     most = max(int(needed(np.array([outputs.min(), outputs.max()])).max()), NARROWEST)
     outer = [*seen, Register(wide), *(Register(most, mode) for mode in _MODES if most < bound)]
-    outer = list(dict.fromkeys(outer if limits or rule.bits else [Register(wide)]))
+    if limits is None:  # products alone may overflow, as the accumulator would
+        outer = [Register(wide, mode) for mode in (_MODES if rule.bits else _MODES[:1])]
+    outer = list(dict.fromkeys(outer))
     widths: list[int | None] = [None]
     if rule.bits is not None:
         widths.append(max(rule.bits - rule.shift, NARROWEST))
