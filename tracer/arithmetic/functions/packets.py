@@ -4,7 +4,8 @@ The parts of onnxruntime that are not MLAS use Eigen, compiled for any x86-64 pr
 fused multiply-add, so that numpy's arithmetic has the same bits. Source of polynomials and steps:
 `GenericPacketMathFunctions.h` of Eigen, 2025.
 
-Compared with onnxruntime 1.31.1: `log` of all 2^32 numbers, others of 2^20.
+Compared with onnxruntime 1.31.1: `log`, and `exp` below 0 by Elu, of all 2^32 numbers; others of
+2^20.
 """
 
 from collections.abc import Sequence
