@@ -67,6 +67,9 @@ class SavedGraph:
             proto = onnx.load(folder / _SAVED)
         outputs = tuple(value.name for value in proto.graph.output)
         constants = {each.name: numpy_helper.to_array(each) for each in proto.graph.initializer}
+        known = {value.name for value in model.inputs} | constants.keys()
+        for value in [each for each in proto.graph.input if each.name not in known]:
+            proto.graph.input.remove(value)  # a folded weight, which models before IR 4 list
         return cls(proto, outputs, settings.threads, constants)
 
     @cached_property
