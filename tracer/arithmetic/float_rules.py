@@ -265,13 +265,15 @@ def _accumulators(probes: _Probes, fraction: int) -> Iterator[FloatAccumulator]:
     """Yields the float accumulators that explain the probes."""
     roundings = [FloatRounding(name) for name in ("rne", "rz", "floor")]
     pairs: list[FloatAccumulator] = []
-    for find in (_alike, _mixed):  # most accumulators have one format
+    for find in (_of_one_format, _of_two_formats):  # most accumulators have one format
         for rounding in roundings if not pairs else ():
             found = islice(find(probes, fraction, rounding), _MOST_FOUND)
             pairs += [each for each in found if probes.agrees(each, 2)]
-        if find is _alike and not pairs and (by_seed := _seeded(probes, fraction)):
+        if find is _of_one_format and not pairs and (by_seed := _seeded(probes, fraction)):
             roundings = [by_seed]
-            pairs += [each for each in _alike(probes, fraction, by_seed) if probes.agrees(each, 2)]
+            pairs += [
+                each for each in _of_one_format(probes, fraction, by_seed) if probes.agrees(each, 2)
+            ]
     terms = probes.box.terms
     for each in pairs:
         for chunk in (None, *range(2, terms), 1):
@@ -300,26 +302,30 @@ def _seeded(probes: _Probes, fraction: int) -> FloatRounding | None:
     return None
 
 
-def _alike(probes: _Probes, fraction: int, rounding: FloatRounding) -> Iterator[FloatAccumulator]:
+def _of_one_format(
+    probes: _Probes, fraction: int, rounding: FloatRounding
+) -> Iterator[FloatAccumulator]:
     """Yields accumulators that explain single products; products are exact, or like the sum."""
-    for own in _own(fraction, rounding):
+    for own in _by_range(fraction, rounding):
         for each in (*own, *(replace(each, fused=True) for each in own)):
             if probes.agrees(each, 1):
                 yield each
 
 
-def _own(fraction: int, rounding: FloatRounding) -> Iterator[list[FloatAccumulator]]:
+def _by_range(fraction: int, rounding: FloatRounding) -> Iterator[list[FloatAccumulator]]:
     """Yields the accumulators of one format, together those that treat small and large alike."""
     for saturates, subnormals in product((False, True), get_args(Subnormals)):
         forms = _formats(fraction, subnormals)
         yield [FloatAccumulator(form, rounding, saturates) for form in forms]
 
 
-def _mixed(probes: _Probes, fraction: int, rounding: FloatRounding) -> Iterator[FloatAccumulator]:
+def _of_two_formats(
+    probes: _Probes, fraction: int, rounding: FloatRounding
+) -> Iterator[FloatAccumulator]:
     """Yields accumulators that explain single products, which have another format than sums."""
     single = _single_fraction(probes.box, fraction)
     widest = _SINGLE_FRACTION if single == fraction else single
-    for own in _own(fraction, rounding):
+    for own in _by_range(fraction, rounding):
         like = max(own, key=lambda each: each.format.largest_exponent)
         for bits in range(single, widest + 1):
             forms = list(_formats(bits, like.format.subnormals))

@@ -289,29 +289,35 @@ def _choices(
 ) -> Iterator[tuple[Order, Register, int | None]]:
     """Yields orders, registers of the last sum, and widths of a product."""
     if limits is None:
-        yield from _each(iter([Sequential()]), outer, widths)
+        yield from _combinations(iter([Sequential()]), outer, widths)
         return
     least = limits.registers[0].bits
     narrow = [each for each in limits.registers if each.bits == least]
     shared = None if len(limits.shared) == count else limits.shared
     others = (None, *limits.registers)
-    yield from _each(candidates.plain_orders(count), outer, widths)
-    yield from _each(candidates.tile_orders(count, narrow, others, shared, 1), outer, widths)
-    yield from _each(candidates.pair_orders(count), outer, widths)
-    yield from _each(candidates.tile_orders(count, narrow, others, shared, 2), outer, widths)
+    yield from _combinations(candidates.plain_orders(count), outer, widths)
+    yield from _combinations(
+        candidates.tile_orders(count, narrow, others, shared, 1), outer, widths
+    )
+    yield from _combinations(candidates.pair_orders(count), outer, widths)
+    yield from _combinations(
+        candidates.tile_orders(count, narrow, others, shared, 2), outer, widths
+    )
     # registers that probes do not show, as wider ones meet their sums before or after
     near = [Register(bits, mode) for bits in range(least, least + 8) for mode in _MODES]
-    yield from _each(candidates.tile_orders(count, near, (None,), shared, 1), outer, widths[:1])
+    yield from _combinations(
+        candidates.tile_orders(count, near, (None,), shared, 1), outer, widths[:1]
+    )
     any_width = [Register(bits, mode) for bits in range(least + 1, _WIDE) for mode in _MODES]
     for depth in (1, 2):
         orders = candidates.tile_orders(count, narrow, (None,), shared, depth)
-        yield from _each(orders, any_width, widths[:1])
+        yield from _combinations(orders, any_width, widths[:1])
     for depth, further in ((2, (None, *near)), (3, others)):
         orders = candidates.tile_orders(count, narrow, further, shared, depth)
-        yield from _each(orders, outer, widths[:1])
+        yield from _combinations(orders, outer, widths[:1])
 
 
-def _each(
+def _combinations(
     orders: Iterator[Order], registers: Sequence[Register], widths: Sequence[int | None]
 ) -> Iterator[tuple[Order, Register, int | None]]:
     """Yields every combination; an order is planned once."""

@@ -49,18 +49,37 @@ def find_regions(
     `candidates` are rules that an element, by row and column, may have. Raises NotKnown if none of
     them fits an element.
     """
-    labels: Array = np.full(samples[0].output.shape, -1)
     rules: list[Rule] = []
-    while (labels < 0).any():
-        row, column = divmod(int(np.argmax(labels < 0)), labels.shape[1])
+    fits: list[Array] = []
+    missing: Array = np.ones(samples[0].output.shape, bool)
+    while missing.any():
+        row, column = divmod(int(np.argmax(missing)), missing.shape[1])
         if len(rules) == _MOST_ORDERS:
             raise NotKnown(f"more than {_MOST_ORDERS} orders of additions in one output")
         rules.append(_rule_of_element(samples, row, column, candidates(row, column)))
-        equal = labels < 0
+        equal = np.ones_like(missing)
         for each in samples:
             equal &= are_equal(each.output, _compute_everywhere(rules[-1].facts, each.operands))
-        labels[equal] = len(rules) - 1
-    return _rule_of_regions(labels, rules)
+        fits.append(equal)
+        missing &= ~equal
+    labels = _labels(np.array(fits)) if fits else np.zeros(missing.shape, np.int64)
+    used, places = np.unique(labels, return_inverse=True)
+    return _rule_of_regions(places.reshape(labels.shape), [rules[place] for place in used])
+
+
+def _labels(fits: Array) -> Array:
+    """Returns which rule each element has (M, N), of those that fit it: `fits` is (rules, M, N).
+
+    Orders that differ in one addition often agree by chance. A rule that fits a whole column is
+    likelier than one that fits some elements of it; the same holds for rows.
+    """
+    for axis in (1, 2):
+        whole = np.expand_dims(fits.all(axis), axis)
+        if whole.any(0).all():
+            labels: Array = np.broadcast_to(whole.argmax(0), fits.shape[1:])
+            return labels
+    first: Array = fits.argmax(0)
+    return first
 
 
 def replay_regions(facts: Mapping[str, Any], operands: Operands) -> Array:

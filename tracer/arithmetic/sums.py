@@ -83,6 +83,6 @@ def compute_window(
         part = (
             (top + low, top + high, left, right) if tall else (top, bottom, left + low, left + high)
         )
-        loaded("sums", _PACKAGE).products(program, depth, way, scale, a, b, bias, out, part)
+        loaded("sums", _PACKAGE).products(program, depth, way, scale, (a, b, bias), out, part)
 
     parallel.run_blocks(len(parts), work)

@@ -82,7 +82,11 @@ def describe(program: Program) -> str:
         else:
             joins += 1
     if len(runs) == 1:
-        return "one after the other" if _is_even(runs[0]) == 1 else f"in the order {_few(runs[0])}"
+        return (
+            "one after the other"
+            if _is_even(runs[0]) == 1
+            else f"in the order {_first_terms(runs[0])}"
+        )
     strides = {_is_even(run) for run in runs if len(run) > 1}
     lengths = [f"{n} of {length}" for length, n in _counts([len(run) for run in runs])]
     if strides == {1}:
@@ -110,7 +114,7 @@ def _is_even(run: Sequence[int]) -> int:
     return gaps.pop() if len(gaps) == 1 else 0
 
 
-def _few(run: Sequence[int]) -> str:
+def _first_terms(run: Sequence[int]) -> str:
     return ", ".join(map(str, run[:8])) + (" …" if len(run) > 8 else "")
 
 

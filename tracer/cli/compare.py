@@ -56,7 +56,6 @@ def command(
       tracer compare net.onnx net.onnx@ort:openvino --provider-option device_type=CPU
       tracer compare net.onnx net.py:Net@torch --weights net.safetensors
       tracer compare torch.onnx chainer.onnx --by module -o layers.png
-      tracer compare r18.onnx r50.onnx r152.onnx --by model
       tracer compare net.onnx --batch 1,16,64 -o batches.svg
       tracer compare net.onnx --threads 1,2,4 --by model
       tracer compare llama.onnx llama.int4.onnx --data text:book.txt

@@ -147,28 +147,24 @@ def command(
     the rounding of the nodes before it. The command names the first node whose own error exceeds
     the tolerance, and exits with 1. With --rtol it does so for any error.
 
-    A model with operators that the interpreter lacks is refused, and all of them are named. With
-    --fallback ort, onnxruntime computes their nodes one at a time, and a note names them.
+    A model with operators that the interpreter lacks is refused; --fallback ort computes their
+    nodes in onnxruntime.
 
     --accumulator computes sums as hardware with narrow accumulators does. The table shows how
     often sums overflow and which widths suffice, over all inputs or all samples of --data. Without
     it, the model runs on the first batch alone. With --by sample, samples run one at a time, and
     the table shows which of them overflow.
 
-    --as onnxruntime computes each kernel by the rule of its arithmetic, which probes reveal, and
-    shows whether all bits are those of onnxruntime; see 'tracer docs last-bit'.
+    --as onnxruntime computes each kernel by the rule that probes reveal, and compares all bits.
 
     \b
     Examples:
       tracer interpret model.onnx
       tracer interpret model.onnx --as onnxruntime --optimization none --threads 1
-      tracer interpret model.onnx --against ort --rtol 1e-4 -o differences.csv
-      tracer interpret model.onnx --fallback ort
-      tracer interpret model.onnx --inputs test_data_set_0 -o outputs.npz
-      tracer interpret int8.onnx --accumulator 16 --inputs images.npz --batch 64 -o sums.png
+      tracer interpret model.onnx --against ort --rtol 1e-4
+      tracer interpret int8.onnx --accumulator 16 --inputs images.npz -o sums.png
       tracer interpret int8.onnx --accumulator 16 --data digits --by sample -o overflow.csv
       tracer interpret int8.onnx --accumulator 24 --data digits --certificate safe.json
-      tracer interpret int8.onnx --data digits --check-certificate safe.json
     """
     from tracer.records.trace import Trace
 

@@ -17,16 +17,9 @@ _WIDTH = 256
 
 
 def _fits(
-    program: Any,
-    depth: int,
-    way: Any,
-    scale: float,
-    a: Any,
-    b: Any,
-    bias: Any,
-    out: Any,
-    window: Any,
+    program: Any, depth: int, way: Any, scale: float, operands: Any, out: Any, window: Any
 ) -> bool:
+    a, b, bias = operands
     terms, steps = a.shape[1], program % 4
     if not program.size or program.min() < 0:
         return False
@@ -78,20 +71,22 @@ def _join(held: Any, last: Any, scaled: bool, scale: Any) -> None:
     *[
         types.void(
             NUMBERS, types.intp, _FLAGS, kind,
-            *[read_only(kind, 2)] * 3, types.Array(kind, 2, "C"), _WINDOW,
+            repeat_type(read_only(kind, 2), 3), types.Array(kind, 2, "C"), _WINDOW,
         )
         for kind in _KINDS
     ]
 )  # fmt: skip
 def products(
-    program: Any, depth: int, way: Any, scale: Any, a: Any, b: Any, bias: Any, out: Any, window: Any
+    program: Any, depth: int, way: Any, scale: Any, operands: Any, out: Any, window: Any
 ) -> None:
     """Computes a window of `out` (M, N): products of rows of `a` (M, K) and columns of `b` (K, N).
 
-    `depth` is the number of registers. `way` says whether a term is multiplied and added in one
-    rounding (FMA), and whether registers begin with +0, which turns a first product of -0. Term K
-    is the element of `bias` (M, N), if there is one. `window` are rows, then columns: from, below.
+    `operands` are `a`, `b` and `bias` (M, N), which is term K and may be empty; `depth` is the
+    number of registers. `way` says whether a term is multiplied and added in one rounding (FMA),
+    and whether registers begin with +0, which turns a first product of -0. `window` are rows, then
+    columns: from, below.
     """
+    a, b, bias = operands
     first_row, last_row, first_column, last_column = window
     registers = np.empty((depth, _WIDTH), a.dtype)
     one = a.dtype.type(1)
