@@ -55,6 +55,13 @@ class Finding:
             tree = drawn(branches_of(accumulator.order, count), count)
         return cls(words(accumulator), str(accumulator), facts(accumulator), tree, note=note)
 
+    @classmethod
+    def exact(cls, accumulator: Accumulator) -> Finding:
+        """Returns the finding that sums stay within an accumulator, so that no order shows."""
+        text = f"no sum of these operands leaves {accumulator.bits} bits, so no order shows"
+        text = "; ".join([text, *_product_words(accumulator)])
+        return cls(text, str(accumulator), {**facts(accumulator), "exact": True}, "")
+
 
 def words(accumulator: AnyAccumulator) -> str:
     """Returns what an accumulator does, in a sentence without its end."""
@@ -80,15 +87,17 @@ def facts(accumulator: AnyAccumulator) -> dict[str, Any]:
 
 def _integer_words(accumulator: Accumulator) -> str:
     register = Register(accumulator.bits, accumulator.overflow)
-    parts = [f"{_order_words(accumulator.order)}, in a register of {_register_words(register)}"]
+    text = f"{_order_words(accumulator.order)}, in a register of {_register_words(register)}"
+    return "; ".join([text, *_product_words(accumulator)])
+
+
+def _product_words(accumulator: Accumulator) -> Iterator[str]:
+    """Yields what happens to products before they are added."""
     if accumulator.product_shift:
-        parts.append(
-            f"products lose {accumulator.product_shift} low bits ({accumulator.product_rounding})"
-        )
+        yield f"products lose {accumulator.product_shift} low bits ({accumulator.product_rounding})"
     if accumulator.product_bits is not None:
         limit = Register(accumulator.product_bits, accumulator.overflow)
-        parts.append(f"products have {_register_words(limit)}")
-    return "; ".join(parts)
+        yield f"products have {_register_words(limit)}"
 
 
 def _register_words(register: Register) -> str:

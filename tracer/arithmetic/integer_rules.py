@@ -79,6 +79,8 @@ def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
             _accumulators(box, rule, limits, search.outputs), _MOST_CANDIDATES
         ):
             if search.fits(accumulator) and search.verifies(accumulator):
+                if limits is None:
+                    return Finding.exact(accumulator)
                 return Finding.of(accumulator, box.terms)
     raise NotKnown(search.reason)
 

@@ -82,7 +82,7 @@ def _likely_orders(given: Operands, block: int) -> Iterator[tuple[str, trees.Pro
     if block:
         first = 1 if channels < block else 128 if volume == 1 else block
         for size in dict.fromkeys(min(size, channels) for size in (first, block, 128, 1)):
-            text = f"in blocks of {size} channels, position by position"
+            text = f"in blocks of {size} channel{'s' * (size > 1)}, position by position"
             yield text, _by_channels(channels, volume, size), _FUSED
         return
     if len(given.w) == given.group:
