@@ -12,10 +12,17 @@ from tracer.arithmetic.orders import orders_of_products
 from tracer.arithmetic.regions import Operands, Sample, find_regions, replay_regions
 from tracer.arithmetic.rule import NotKnown, Rule
 from tracer.arithmetic.sums import sum_rules
-from tracer.interpreter.ops.packed_weights import packed_product
+from tracer.interpreter.compiled_code import loaded
+from tracer.interpreter.numeric.block_weights import unpacked
+from tracer.interpreter.ops.packed_weights import PackedProduct, packed_product
 from tracer.support.types import Array
 
 _SAMPLES = 24
+_ROUNDED_BLOCK = 32
+_ROUNDED = (
+    "activations rounded to 8 bits, exact sums of 8 products in 16 lanes with fused multiply-add, "
+    "zero points last"
+)
 _CODES, _SCALES, _ZEROS, _GROUPS, _BIAS = range(1, 6)
 _ZERO_POINTS = {2: 0xAA, 4: 0x88, 8: 0x80}
 """Bytes of zero points in the middle of the range, which are taken where none are stored."""
@@ -30,6 +37,12 @@ class _PackedProducts:
             raise NotKnown("weights that a graph computes are not known")
         if kernel.shape(_GROUPS) is not None:
             raise NotKnown("groups of weights are not known")
+        product = _product(kernel, kernel.draw(np.random.default_rng(0)))
+        if product.rounds_activations:
+            if (product.weights.bits, product.weights.block) != (4, _ROUNDED_BLOCK):
+                raise NotKnown("activations are rounded to 8 bits, in blocks of another size")
+            yield Rule(_ROUNDED, {"rounded": True})
+            return
         random = np.random.default_rng(0)
         drawn = kernel.with_constants(
             {
@@ -48,16 +61,47 @@ class _PackedProducts:
     def replay(
         self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
     ) -> list[Array]:
+        if facts.get("rounded"):
+            product = _product(kernel, inputs)
+            return [_rounded_sums(product).reshape(product.shape)]
         shape = kernel.shape(0) or ()
         output = replay_regions(facts, _operands(kernel, inputs))
         return [output.reshape(*shape[:-1], output.shape[-1])]
 
 
-def _operands(kernel: Kernel, inputs: Mapping[str, Array]) -> Operands:
+def _product(kernel: Kernel, inputs: Mapping[str, Array]) -> PackedProduct:
     values: list[Any] = kernel.values(inputs)
-    product = packed_product(*values, **kernel.attributes)
-    if product.rounds_activations:
-        raise NotKnown("activations are rounded to 8 bits, and the order of sums is not known")
+    return packed_product(*values, **kernel.attributes)
+
+
+def _rounded_sums(product: PackedProduct) -> Array:
+    """Returns the products (M, N) of activations that are rounded to 8 bits, block by block.
+
+    Source: onnxruntime, QuantizeARow_CompInt8 in core/mlas/lib/sqnbitgemm_kernel_avx2.cpp.
+    """
+    weights = product.weights
+    rows, blocks = len(product.rows), weights.scales.shape[1]
+    padded = np.zeros((rows, blocks * _ROUNDED_BLOCK), np.float32)
+    padded[:, : weights.depth] = product.rows
+    values = padded.reshape(rows, blocks, _ROUNDED_BLOCK)
+    most, top = np.abs(values).max(2), np.float32(127)
+    with np.errstate(divide="ignore"):
+        factors = np.where(most > 0, top / most, np.float32(0))
+    codes = np.rint(values * factors[..., None]).astype(np.int32)
+    scales = most / top
+    whole = unpacked(weights.codes, 4, padded.shape[1]).astype(np.int32)
+    out = np.empty((rows, len(whole)), np.float32)
+    loaded("rounded", "tracer.arithmetic.kernels").products(
+        (codes.reshape(rows, -1), whole),
+        (scales, np.ascontiguousarray(weights.scales)),
+        (scales * codes.sum(2).astype(np.float32), -(weights.scales * np.float32(weights.zeros))),
+        np.zeros(0, np.float32) if product.bias is None else product.bias, out,
+    )  # fmt: skip
+    return out
+
+
+def _operands(kernel: Kernel, inputs: Mapping[str, Array]) -> Operands:
+    product = _product(kernel, inputs)
     weights = np.concatenate(
         [product.weights.dequantized(each) for each in product.weights.pieces()]
     )
