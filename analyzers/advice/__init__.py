@@ -34,7 +34,8 @@ MOST = 5
 _MOST_TOLD = 10
 """A greater speed-up is no estimate that a sentence should make."""
 _RUNTIME = "onnxruntime"
-_QUANTISING = frozenset(("static_int8", "weights_4bit"))
+QUANTISING = frozenset(("dynamic_int8", "static_int8", "weights_4bit"))
+"""Changes of `tracer tune` that it makes with `--allow quantize` alone."""
 """Changes that `tracer tune` tries only where it may change results."""
 
 Figures = Mapping[str, float | str | None]
@@ -62,6 +63,12 @@ class Advice:
     def weight(self) -> float:
         """What the advice is about, as a share of the whole."""
         return max(self.time_share, self.energy_share)
+
+    @property
+    def tuning(self) -> tuple[str, ...]:
+        """The options of `tracer tune` that check the advice."""
+        allowed = () if QUANTISING.isdisjoint(self.tune) else ("--allow", "quantize")
+        return ("--try", ",".join(self.tune), *allowed)
 
 
 @dataclass(frozen=True)
@@ -191,11 +198,11 @@ def advise(
         return ()
     told = []
     for advice in _by_weight(trace, run, nodes)[:most]:
-        text, changes = advice.text, ",".join(advice.tune)
-        if changes:
-            allowed = "" if _QUANTISING.isdisjoint(advice.tune) else " --allow quantize"
-            text += f". tracer tune {brief(trace.model.name)} --try {changes}{allowed} measures it"
-        if changes and advice.at_most is not None and advice.at_most <= _MOST_TOLD:
+        text = advice.text
+        if advice.tune:
+            options = " ".join(advice.tuning)
+            text += f". tracer tune {brief(trace.model.name)} {options} measures it"
+        if advice.tune and advice.at_most is not None and advice.at_most <= _MOST_TOLD:
             text += f"; the roofline leaves room for {advice.at_most:.2g}x at most"
         told.append(replace(advice, text=text))
     return tuple(told)

@@ -15,6 +15,7 @@ _FEW = 12
 """Options that `--help` shows without a choice among them."""
 _ALL = "tracer.help-all"
 """Key of a context whose help shows all options."""
+_SWITCHES = ("--force", "--overwrite")
 _SYNONYMS = (
     ("--runs", "--sessions", "--iterations", "--repeat"),
     ("--data", "--calibrate", "--dataset", "--test"),
@@ -28,7 +29,7 @@ _SYNONYMS = (
     ("--sort", "--by", "--columns", "--group-by"),
     ("--top", "--rows", "--head"),
     ("--output", "--out", "--save"),
-    ("--force", "--overwrite"),
+    _SWITCHES,
     ("--rtol", "--atol", "--tolerance"),
 )
 """Options that people take for each other; each command has one or two of a line."""
@@ -120,7 +121,9 @@ def ask_synonyms(name: str, known: Container[str]) -> str:
 def _remedy(ctx: click.Context, name: str) -> str:
     """Returns what to type instead of an option that the command does not have."""
     own = _long_names(ctx.command)
-    near = ask_synonyms(name, own) or suggest(name, own)
+    # the --bits of compare takes no value, and stands for no accumulator
+    alike = own if name in _SWITCHES else _long_names(ctx.command, with_switches=False)
+    near = ask_synonyms(name, alike) or suggest(name, own)
     group = ctx.parent.command if ctx.parent else None
     if near or not isinstance(group, click.Group):
         return near
@@ -129,6 +132,7 @@ def _remedy(ctx: click.Context, name: str) -> str:
     return f"It is an option of {', '.join(others)}." if others else ""
 
 
-def _long_names(command: click.Command) -> list[str]:
-    options = (param for param in command.params if isinstance(param, click.Option))
+def _long_names(command: click.Command, with_switches: bool = True) -> list[str]:
+    options = (param for param in command.params if isinstance(param, click.Option)
+               and (with_switches or not param.is_flag))  # fmt: skip
     return [name for each in options for name in each.opts if name.startswith("--")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from tracer.cli._messages import is_quiet
@@ -159,9 +159,8 @@ def _after_profile(trace: Trace, typed: Typed) -> Steps:
         *first, last = (_CHANGES[name] for name in advice.tune)
         named = f"{', '.join(first)} or {last}" if first else last
         most = "" if advice.at_most is None else f" (at most {_gain(advice):.0%})"
-        words = ["--try", ",".join(advice.tune), *_allowing(advice.tune)]
         why = f"measures whether {named} are faster{most}"
-        yield typed.next("tune", typed.subjects, *words), why
+        yield typed.next("tune", typed.subjects, *advice.tuning), why
     why = "tries what could make it faster here, and keeps what does"
     yield typed.next("tune", typed.subjects), why
 
@@ -170,15 +169,6 @@ def _gain(advice: Advice) -> float:
     """Returns the share of the time that a change may save at most."""
     room = 1.0 if advice.at_most is None else 1 - 1 / max(advice.at_most, 1.0)
     return min(room, advice.time_share) if _OF_THEIR_NODES.issuperset(advice.tune) else room
-
-
-def _allowing(changes: Iterable[str]) -> list[str]:
-    """Returns the option that allows the effects of some changes of `tracer tune`."""
-    from tracer.tuning.changes import ALLOWED, find
-
-    effects = dict.fromkeys(find(name).effect for name in changes)
-    allowed = ",".join(effect for effect in effects if effect not in ALLOWED)
-    return ["--allow", allowed] if allowed else []
 
 
 def _after_sums(trace: Trace, typed: Typed) -> Steps:
@@ -319,13 +309,17 @@ def _after_quantize(result: Quantized, typed: Typed) -> Steps:
 
 @_after("Tuned")
 def _after_tune(result: Tuned, typed: Typed) -> Steps:
+    from tracer.tuning.changes import ALLOWED, find
+
     steps, model = [f"{change}={value}" for change, value in result.plan.steps], typed.subjects
     file, plan = typed.text("outputs", ".onnx"), typed.text("plan")
     if steps and (plan or (file and result.proto is not None)):
         why, words = "shows where the time goes now", (["--plan", plan] if plan else [])
         yield typed.next("profile", model if plan else [file], *words), why
     elif steps:
-        words = ["--apply", ",".join(steps), *_allowing(change for change, _ in result.plan.steps)]
+        effects = dict.fromkeys(find(change).effect for change, _ in result.plan.steps)
+        allowed = ",".join(effect for effect in effects if effect not in ALLOWED)
+        words = ["--apply", ",".join(steps), *(["--allow", allowed] if allowed else [])]
         kept = ["-o", new_file(model[0], ".tuned.onnx")]
         if result.proto is None:
             kept = ["--save", new_file(model[0], ".plan.json")]

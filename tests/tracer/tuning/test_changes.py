@@ -7,6 +7,7 @@ from onnx import numpy_helper
 
 from tests.graphs import embedding, parse, residual
 from tests.tracer.tuning.told import CPU, findings, machine, timed
+from tracer.analyzers.advice import QUANTISING
 from tracer.containment.activity import silent
 from tracer.errors import ModelError, TracerError, UsageError
 from tracer.executors.onnxruntime import feeding
@@ -284,6 +285,10 @@ def test_dynamic_int8():
 def test_the_types_of_8_bits_are_those_that_the_processor_multiplies(flags, architecture, values):
     found = timed(findings(residual(), on=machine(flags=flags, architecture=architecture)))
     assert changes.find("static_int8").values(found) == values
+
+
+def test_advice_allows_what_quantises():
+    assert {each.name for each in changes.changes() if each.effect == "quantize"} == QUANTISING
 
 
 def test_static_int8():
