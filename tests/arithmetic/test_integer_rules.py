@@ -53,10 +53,10 @@ def reveal_rules(seeds, operands, terms=64):
 
 
 def test_random_rules_are_revealed():
-    right, unknown = reveal_rules(range(10), "int64")
-    assert right >= 9, unknown
-    right, unknown = reveal_rules(range(100, 106), "int8", 24)
-    assert right >= 5, unknown
+    right, unknown = reveal_rules(range(5), "int64")
+    assert right >= 4, unknown
+    right, unknown = reveal_rules(range(100, 104), "int8", 24)
+    assert right >= 3, unknown
 
 
 @pytest.mark.nightly

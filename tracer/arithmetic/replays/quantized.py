@@ -1,4 +1,8 @@
-"""Softmax of bytes: exponentials from a table of float32, a sum in order, results rounded."""
+"""Softmax and averages of bytes.
+
+A softmax takes exponentials from a table of float32, and adds them in order. An average of whole
+images is their exact sum times one factor.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.replays import interpreter
 from tracer.arithmetic.rule import Rule
 from tracer.support.types import Array
 
@@ -55,4 +60,41 @@ def _exponentials(scale: float, count: int) -> Array:
     return exponentials
 
 
-REPLAYS = {"com.microsoft:QLinearSoftmax": _QuantizedSoftmax()}
+class _QuantizedAverage:
+    """Windows that are a part of the image are left to tracer's interpreter."""
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        images = _images(kernel, np.empty(kernel.shape(0) or (), np.uint8))
+        if tuple(kernel.attributes["kernel_shape"]) == images.shape[2:]:
+            yield Rule("exact sums, times one factor", {"whole": True})
+        yield from interpreter.REPLAY.candidates(kernel)
+
+    def replay(
+        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
+    ) -> list[Array]:
+        if not facts.get("whole"):
+            return interpreter.REPLAY.replay(kernel, facts, inputs)
+        x, x_scale, x_zero, y_scale, y_zero = kernel.values(inputs)
+        assert x is not None and x_scale is not None and y_scale is not None
+        images = _images(kernel, x)
+        zeros = [0 if each is None else int(each.item()) for each in (x_zero, y_zero)]
+        count = math.prod(images.shape[2:])
+        sums = images.reshape(*images.shape[:2], -1).sum(2, dtype=np.int64) - zeros[0] * count
+        factor = np.float32(x_scale.item() / (y_scale.item() * count))
+        results = np.rint(sums.astype(np.float32) * factor).astype(np.int64) + zeros[1]
+        limits = np.iinfo(x.dtype)
+        out = np.clip(results, limits.min, limits.max).astype(x.dtype)
+        ones = (1,) * (x.ndim - 2)
+        is_last = kernel.attributes.get("channels_last")
+        return [out.reshape(len(out), *ones, -1) if is_last else out.reshape(*out.shape, *ones)]
+
+
+def _images(kernel: Kernel, x: Array) -> Array:
+    """Returns images (N, C, ...), whose channels may be stored last."""
+    return np.moveaxis(x, -1, 1) if kernel.attributes.get("channels_last") else x
+
+
+REPLAYS = {
+    "com.microsoft:QLinearSoftmax": _QuantizedSoftmax(),
+    "com.microsoft:QLinearAveragePool": _QuantizedAverage(),
+}
