@@ -19,7 +19,7 @@ def page(result: BitComparison, options: ViewOptions) -> Page:
         name_column("output", "output", 1),
         number_column("equal bits", "share", "{:.2%}".format, 0),
         number_column("largest difference", "largest", exponent, 0),
-        number_column("ulp", "ulps", "{:.0f}".format, 2),
+        number_column("ulp", "ulps", "{:,.0f}".format, 2),
         name_column("classes that change", "classes", 1),
     )
     lines = tuple(line for side in result.sides for line in _lines(side))
@@ -50,7 +50,7 @@ def _lines(side: SideBits) -> Iterator[str]:
     first = side.first
     if first is not None:
         share = f"{first.size - first.equal:,} of {plural(first.size, 'result')} differ"
-        yield f"  there, {share}, by {first.ulps:.0f} ulp at most"
+        yield f"  there, {share}, by {first.ulps:,.0f} ulp at most"
         yield f"  A: {first.here}"
         yield f"  B: {first.there}"
 

@@ -185,6 +185,9 @@ def test_a_processor_whose_pairs_saturate_is_replayed_here():
     [
         (["--fail-unless-equal"], "is for bits"),
         (["--bits", "--fail-above", "5%"], "--fail-above is not for bits"),
+        (["--bits", "--sessions", "4"], "--sessions is not for bits"),
+        (["--bits", "--by", "op"], "--by is not for bits"),
+        (["--bits", "--rtol", "1e-3"], "--rtol is not for bits"),
         (["--bits"], "one side alone"),
     ],
 )

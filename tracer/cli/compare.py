@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+import click
 import cloup
 
 from tracer.analyzers.options import refuse_depth
@@ -16,12 +16,16 @@ from tracer.cli import _options
 from tracer.cli._command import Command
 from tracer.cli._messages import progress, reading, tell
 from tracer.errors import UsageError
-from tracer.support.arguments import flag_of
 
 if TYPE_CHECKING:
     from tracer.analyzers.compare import Comparison
     from tracer.cli._output import Output
     from tracer.support.tolerance import Tolerance
+
+_NOT_OF_BITS = {  # options of times, of values within a tolerance, and of accuracy
+    "precision", "sessions", "test", "test_limit", "metrics", "by", "depth", "numbers",
+    "fail_above", "fail_unless_within", "rtol", "atol",
+}  # fmt: skip
 
 
 @cloup.command(cls=Command)
@@ -69,8 +73,8 @@ def command(
     settings = options["settings"]
     batches, threads = (_several(settings, name) for name in ("batch", "threads"))
     if bits != api.BitOptions():
-        _refuse_beside_bits(options, bits)
-        return _compare_bits(sides, bits, api.SideSettings(**settings), (batches, threads), output)
+        _refuse_beside_bits(bits)
+        return _compare_bits(sides, bits, api.SideSettings(**settings), batches, threads, output)
     if batches:
         _refuse_beside_batches(options, threads)
     output.check(Sweeps if batches else Comparison)
@@ -110,34 +114,29 @@ def _several(settings: dict[str, Any], name: str) -> tuple[int, ...]:
 
 
 def _compare_bits(
-    sides: tuple[str, ...],
-    bits: api.BitOptions,
-    settings: api.SideSettings,
-    several: tuple[Sequence[int], Sequence[int]],
-    output: Output,
-) -> int:
+    sides: tuple[str, ...], bits: api.BitOptions, settings: api.SideSettings,
+    batches: Sequence[int], threads: Sequence[int], output: Output,
+) -> int:  # fmt: skip
     """Shows the first difference of each side, and its cause. Returns the exit code."""
     from tracer.records.bits import BitComparison
 
     output.check(BitComparison)
-    batches, threads = several
     with progress() as report:
-        result = api.compare_bits(
-            sides, settings=settings, machine=bits.machine, threads=threads or None,
-            batches=batches or None, progress=report,
-        )  # fmt: skip
+        result = api.compare_bits(sides, settings=settings, machine=bits.machine, progress=report,
+                                  threads=threads or None, batches=batches or None)  # fmt: skip
     output.emit(result)
     return int(bits.fail_unless_equal and not result.is_equal)
 
 
-def _refuse_beside_bits(options: Mapping[str, Any], bits: api.BitOptions) -> None:
-    """Raises UsageError for what cannot be told of a comparison of bits."""
+def _refuse_beside_bits(bits: api.BitOptions) -> None:
+    """Raises UsageError for what a comparison of bits would leave aside."""
     if not (bits.bits or bits.machine):
         raise UsageError("--fail-unless-equal is for bits", "Give --bits as well.")
-    names = "fail_above", "fail_unless_within", "test", "test_limit", "metrics", "depth"
-    for each in fields(api.CompareArguments):
-        if each.name in names and options[each.name] is not None:
-            raise UsageError(f"{flag_of(each)} is not for bits", "Leave it out, or --bits.")
+    context = click.get_current_context()
+    for each in context.command.params:
+        source = context.get_parameter_source(each.name or "")
+        if each.name in _NOT_OF_BITS and source == click.core.ParameterSource.COMMANDLINE:
+            raise UsageError(f"{each.opts[0]} is not for bits", "Leave it out, or --bits.")
 
 
 def _reading(sides: Sequence[str]) -> AbstractContextManager[None]:

@@ -7,20 +7,24 @@ over at the end of a buffer.
 import ctypes
 import ctypes.util
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
 from tracer.support.types import Array
 
-_LIBRARY = ctypes.CDLL(ctypes.util.find_library("m"))
+
+@cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(ctypes.util.find_library("m"))  # looking for it starts a program
 
 
 def _function(name: str, count: int = 1) -> Callable[..., Array]:
     """Returns a function of `count` float32 arrays, which are broadcast."""
-    single = _LIBRARY[f"{name}f"]
-    single.restype, single.argtypes = ctypes.c_float, [ctypes.c_float] * count
 
     def apply(*arrays: Array) -> Array:
+        single = _library()[f"{name}f"]
+        single.restype, single.argtypes = ctypes.c_float, [ctypes.c_float] * count
         values = np.broadcast_arrays(*arrays)
         results = map(single, *[each.ravel().tolist() for each in values])
         return np.fromiter(results, np.float32, values[0].size).reshape(values[0].shape)

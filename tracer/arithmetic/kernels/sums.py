@@ -11,7 +11,7 @@ from tracer.arithmetic.trees import BEGIN, JOIN, SCALE
 from tracer.interpreter.compiled_code import entry
 
 _KINDS = types.float32, types.float64
-_FLAGS, _WINDOW = repeat_type(types.boolean, 2), repeat_type(types.intp, 4)
+WAY, _WINDOW = repeat_type(types.boolean, 2), repeat_type(types.intp, 4)
 _WIDTH = 256
 """Columns at a time: their registers stay in the first cache."""
 
@@ -35,11 +35,11 @@ def _fits(
 
 @inlined(
     *[
-        types.void(types.Array(kind, 1, "C"), kind, read_only(kind), types.boolean, _FLAGS)
+        types.void(types.Array(kind, 1, "C"), kind, read_only(kind), types.boolean, WAY)
         for kind in _KINDS
     ]
 )
-def _add(held: Any, factor: Any, values: Any, begins: bool, way: Any) -> None:
+def add_term(held: Any, factor: Any, values: Any, begins: bool, way: Any) -> None:
     """Adds products to registers that lie side by side, or begins them with the products."""
     is_fused, from_zero = way
     if begins and from_zero:
@@ -70,7 +70,7 @@ def _join(held: Any, last: Any, scaled: bool, scale: Any) -> None:
 @kernel(
     *[
         types.void(
-            NUMBERS, types.intp, _FLAGS, kind,
+            NUMBERS, types.intp, WAY, kind,
             repeat_type(read_only(kind, 2), 3), types.Array(kind, 2, "C"), _WINDOW,
         )
         for kind in _KINDS
@@ -103,10 +103,10 @@ def products(
                 top += step == BEGIN
                 held = registers[top, :width]
                 if term < len(b):
-                    _add(held, a[row, term], b[term, low : low + width], step == BEGIN, way)
+                    add_term(held, a[row, term], b[term, low : low + width], step == BEGIN, way)
                 elif step == BEGIN:
                     held[:] = bias[row, low : low + width]
                 else:
-                    _add(held, one, bias[row, low : low + width], False, way)
+                    add_term(held, one, bias[row, low : low + width], False, way)
             for i in range(width):
                 out[row, low + i] = registers[0, i]

@@ -6,13 +6,14 @@ import numpy as np
 from numba import types
 
 from tracer.accumulators.floats.kernels.lanes import fused
-from tracer.accumulators.kernels.array_types import NUMBERS, kernel, read_only, repeat_type
+from tracer.accumulators.kernels.array_types import NUMBERS, kernel, read_only
+from tracer.arithmetic.kernels.sums import WAY, add_term
 from tracer.arithmetic.trees import ADD, BEGIN, JOIN
 from tracer.interpreter.compiled_code import entry
 
 _READ, _WRITE = read_only(types.float32, 3), types.Array(types.float32, 3, "C")
 _ROW, _TABLE = read_only(types.float32), read_only(types.float32, 2)
-_LANES, _WAY = types.Array(types.float32, 1, "C"), repeat_type(types.boolean, 2)
+_LANES = types.Array(types.float32, 1, "C")
 _CACHED, _LEAST_WIDTH, _MOST_WIDTH = 1 << 17, 64, 512
 """Elements of `b` that stay in the second cache, while all rows of `a` read them."""
 
@@ -48,24 +49,6 @@ def _add_products(held: Any, run: Any, a: Any, b: Any, low: int) -> None:
             held[i] = fused(last, values[i], held[i])
 
 
-@kernel(types.void(_LANES, types.float32, _ROW, types.boolean, _WAY))
-def _add(held: Any, factor: Any, values: Any, begins: bool, way: Any) -> None:
-    """Adds products to registers that lie side by side, or begins them with the products."""
-    is_fused, from_zero = way
-    if begins and from_zero:
-        for i in range(held.size):
-            held[i] = factor * values[i] + np.float32(0)
-    elif begins:
-        for i in range(held.size):
-            held[i] = factor * values[i]
-    elif is_fused:
-        for i in range(held.size):
-            held[i] = fused(factor, values[i], held[i])
-    else:
-        for i in range(held.size):
-            held[i] += factor * values[i]
-
-
 @kernel(types.void(_LANES, _LANES))
 def _join(held: Any, last: Any) -> None:
     for i in range(held.size):
@@ -73,7 +56,7 @@ def _join(held: Any, last: Any) -> None:
 
 
 @entry(_fits)
-@kernel(types.void(NUMBERS, types.intp, _WAY, _READ, _READ, _READ, _WRITE))
+@kernel(types.void(NUMBERS, types.intp, WAY, _READ, _READ, _READ, _WRITE))
 def convolve(program: Any, depth: int, way: Any, a: Any, b: Any, z: Any, out: Any) -> None:
     """Computes `out` (G, M, N): products of rows of `a` (G, M, K) and columns of `b` (G, K, N).
 
@@ -107,8 +90,8 @@ def convolve(program: Any, depth: int, way: Any, a: Any, b: Any, z: Any, out: An
                         _add_products(held, program[at:end], a[group, row], b[group], low)
                     elif term < terms:
                         values = b[group, term, low:high]
-                        _add(held, a[group, row, term], values, step == BEGIN, way)
+                        add_term(held, a[group, row, term], values, step == BEGIN, way)
                     else:
-                        _add(held, np.float32(1), z[group, row, low:high], step == BEGIN, way)
+                        add_term(held, np.float32(1), z[group, row, low:high], step == BEGIN, way)
                     at = max(end, at + 1)
                 out[group, row, low:high] = registers[0, : high - low]
