@@ -6,7 +6,7 @@ first side: switched in this fact alone, and fed the same inputs, it has the bit
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,6 +26,11 @@ from tracer.interpreter.compiled_code import UnfitError
 from tracer.records.bits import FirstDifference
 
 GRAPH = "graph"
+FUSION, LAYOUT, OPERATOR = "fusion", "layout of channels", "another operator"
+"""Causes by which kernels have other facts, as a fused kernel has those of what it ends with."""
+_ATTRIBUTES = {"approximate": "another polynomial"}
+"""Causes by attribute; others have their name in the cause."""
+_REORDERINGS = ("ReorderInput", "ReorderOutput")
 _SUFFIX = "_nchwc"
 _MOST_TRIES = 100
 """Sets of facts that are switched together, the smallest first."""
@@ -148,6 +153,7 @@ class _Region:
             [_rule(side, node) for node in nodes]
             for side, nodes in zip((first, second), self._nodes, strict=True)
         ]
+        self._graph_cause = self._find_graph_cause()
 
     def text(self, at: int) -> str:
         """Returns the nodes of the first side (0) or the second (1), with their rules."""
@@ -200,34 +206,44 @@ class _Region:
 
     def _switches(self) -> dict[str, str]:
         """Returns what can be switched alone, with the cause that it is."""
-        found: dict[str, str] = {}
-        cause = self._graph_cause()
-        if cause:
-            found[GRAPH] = cause
+        found = {GRAPH: self._graph_cause} if self._graph_cause else {}
         for place, other in self._pairs():
             rule, there = self._rules[0][place], self._rules[1][other]
             if isinstance(rule, Rule) and isinstance(there, Rule):
-                facts = switches.adapt(rule.facts, there.facts) if cause else rule.facts
+                facts = self._fitted(rule.facts, there.facts)
                 found |= switches.differences(facts, there.facts)
         return found
 
-    def _graph_cause(self) -> str:
+    def _fitted(self, mine: switches.Facts, theirs: switches.Facts) -> switches.Facts:
+        """Returns facts as they are for a kernel of the second graph."""
+        is_other = self._graph_cause in (FUSION, LAYOUT, OPERATOR)
+        return switches.adapt(mine, theirs) if is_other else mine
+
+    def _find_graph_cause(self) -> str:
         """Returns in what the graphs differ between the tensors; "" for equal ones."""
-        own, other = self._nodes
-        if sorted(map(_parts, own)) != sorted(map(_parts, other)):
-            return "fusion"
-        if sorted((n.domain, n.op_type) for n in own) != sorted(
-            (n.domain, n.op_type) for n in other
-        ):
-            return "layout of channels"
-        if self._first.block != self._second.block and any(n.domain == layouts.DOMAIN for n in own):
+        own, other = (
+            Counter(_parts(node) for node in nodes if node.op_type not in _REORDERINGS)
+            for nodes in self._nodes
+        )
+        if own != other:
+            is_one = (own - other).total() == (other - own).total() == 1
+            return OPERATOR if is_one else FUSION
+        kinds = [Counter((n.domain, n.op_type) for n in nodes) for nodes in self._nodes]
+        if kinds[0] != kinds[1]:
+            return LAYOUT
+        are_blocks = any(node.domain == layouts.DOMAIN for node in self._nodes[0])
+        if self._first.block != self._second.block and are_blocks:
             return ""
         stored = [
             sorted(digest(side.graph.constants[name]) for node in nodes for name in node.input
                    if name in side.graph.constants)
             for side, nodes in zip((self._first, self._second), self._nodes, strict=True)
         ]  # fmt: skip
-        return "stored values" if stored[0] != stored[1] else ""
+        causes = dict.fromkeys(["stored values"] * (stored[0] != stored[1]))
+        for place, there in self._pairs():
+            changed = _changed_attributes(self._nodes[0][place], self._nodes[1][there])
+            causes |= dict.fromkeys(_ATTRIBUTES.get(n, f"the attribute {n}") for n in changed)
+        return " and ".join(causes)
 
     def _compute(self, names: Set[str]) -> Any:
         """Returns the tensor by the replay of the first side, switched in these facts."""
@@ -243,7 +259,7 @@ class _Region:
                 if isinstance(other, Rule) and at == 0:
                     rule = Rule(rule.text, _switched(rule.facts, other.facts, names))
                 elif isinstance(other, Rule):  # the first side's way to compute what is fused
-                    own = switches.adapt(other.facts, rule.facts)
+                    own = self._fitted(other.facts, rule.facts)
                     rule = Rule(rule.text, _switched(own, rule.facts, names))
             known = rule if isinstance(rule, Rule) else None
             outputs = runs.replay(kernel, known, {name: values[name] for name in kernel.inputs})
@@ -274,6 +290,14 @@ def _switched(mine: switches.Facts, theirs: switches.Facts, names: Set[str]) -> 
 
 def _kind(node: onnx.NodeProto) -> str:
     return _KINDS.get(node.op_type, node.op_type)
+
+
+def _changed_attributes(node: onnx.NodeProto, other: onnx.NodeProto) -> list[str]:
+    own, there = (
+        {a.name: a.SerializeToString(deterministic=True) for a in each.attribute}
+        for each in (node, other)
+    )
+    return sorted(name for name in own.keys() | there.keys() if own.get(name) != there.get(name))
 
 
 def _parts(node: onnx.NodeProto) -> tuple[str, ...]:

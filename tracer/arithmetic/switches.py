@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
@@ -17,12 +18,13 @@ _FLAGS = {"fused": "FMA", "from_zero": "what a sum begins with"}
 """Facts of each order, which a kernel has all in one way."""
 _LAYOUT = frozenset({"block"})
 """Facts that tell where values lie in memory; they change no sum."""
+_PAIRS = frozenset({"channels", "positions"})
+"""Ways of an integer convolution in which pairs of products saturate."""
 _CAUSES = {
-    ("lanes", int): "number of lanes",
-    ("way", int): "another polynomial", ("way", str): "saturation of pairs",
-    ("rest", list): "what the C library computes",
+    "lanes": "number of lanes", "way": "order of additions", "pairs": "saturation of pairs",
+    "rest": "what the C library computes", "rounded": "activations rounded to 8 bits",
 }  # fmt: skip
-"""By the name and the type of a fact; others have their name in the cause."""
+"""By the name of a fact; others have their name in the cause."""
 
 
 def differences(mine: Facts, theirs: Facts) -> dict[str, str]:
@@ -39,9 +41,9 @@ def differences(mine: Facts, theirs: Facts) -> dict[str, str]:
         elif name == ORDER:
             found[name] = order_cause(mine, theirs)
         else:
-            kind = type(here if there is None else there)
-            named = _CAUSES.get((name, kind), f"another {name.replace('_', ' ')}")
-            found[name] = _FLAGS.get(name, named)
+            plain = _FLAGS.get(name) or _CAUSES.get(name, f"another {name.replace('_', ' ')}")
+            are_pairs = name == "way" and not _PAIRS.isdisjoint((here, there))
+            found[name] = "saturation of pairs" if are_pairs else plain
     return found
 
 
@@ -99,7 +101,7 @@ def adapt(mine: Facts, theirs: Facts) -> dict[str, Any]:
 
 
 def order_cause(mine: Facts, theirs: Facts) -> str:
-    """Returns in what two orders differ: the place of the bias, the size of blocks, or all."""
+    """Returns in what two orders differ: the place of the bias, lanes, blocks, or all."""
     own, other = ([each["program"] for each in _sums(facts)] for facts in (mine, theirs))
     if len(own) != len(other) or not own:
         return "order of additions"
@@ -108,6 +110,8 @@ def order_cause(mine: Facts, theirs: Facts) -> str:
     bare = [(_without(a, n), _without(b, n)) for (a, b), n in zip(trees, last, strict=True)]
     if all(a == b for a, b in bare):
         return "place of the bias"
+    if all(_is_in_lanes(a, b) or _is_in_lanes(b, a) for a, b in bare):
+        return "number of lanes"
     if all(_terms(a) == _terms(b) or _is_divided(a, b) or _is_divided(b, a) for a, b in bare):
         return "block size"
     return "order of additions"
@@ -184,14 +188,29 @@ def _terms(tree: list[Any]) -> list[int]:
 
 def _is_divided(tree: list[Any], other: list[Any]) -> bool:
     """Returns whether each register of `other` has a part of one of `tree`, in the same order."""
+    return all(
+        len({number for number, _ in found}) == 1 and found == sorted(found)
+        for found in _places(tree, other)
+    )
+
+
+def _is_in_lanes(tree: list[Any], other: list[Any]) -> bool:
+    """Returns whether the registers of `other` take every so many terms of one of `tree`."""
+    steps = {
+        place - before
+        for found in _places(tree, other)
+        for (_, before), (_, place) in itertools.pairwise(found)
+    }
+    return _is_divided(tree, other) and len(steps) == 1 and steps.pop() > 1
+
+
+def _places(tree: list[Any], other: list[Any]) -> Iterator[list[tuple[int, int]]]:
+    """Yields where `tree` has the terms of each register of `other`: register, then place in it."""
     places: dict[int, tuple[int, int]] = {}
     for number, register in enumerate(_registers(tree)):
         places |= {term: (number, place) for place, term in enumerate(register)}
     for register in _registers(other):
-        found = [places.get(term, (-1, 0)) for term in register]
-        if len({number for number, _ in found}) > 1 or found != sorted(found):
-            return False
-    return True
+        yield [places.get(term, (-1, 0)) for term in register]
 
 
 def _registers(tree: list[Any]) -> Iterator[list[int]]:
