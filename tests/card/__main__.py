@@ -79,7 +79,7 @@ def run_part(name, seconds, device, log, grace=GRACE):
         output.flush()
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.card.child", name, str(seconds), str(written)],
-            env={**os.environ, parts.DEVICE: device, parts.KEPT: str(kept)},
+            env={**_environment(name), parts.DEVICE: device, parts.KEPT: str(kept)},
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
         try:
@@ -96,6 +96,15 @@ def run_part(name, seconds, device, log, grace=GRACE):
             ending = {**ending, "error": None, **json.loads(written.read_text(encoding="utf-8"))}
     ending = {key: value for key, value in ending.items() if value is not None}
     return {"date": date, "seconds": round(time.monotonic() - start, 1), **ending}
+
+
+def _environment(name):
+    """The variables of a part's process: the provider's has onnxruntime-gpu first in its path."""
+    folder = os.environ.get(parts.ONNXRUNTIME)
+    if folder is None or name != "tests.card.provider":
+        return os.environ
+    paths = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _end_group(process):

@@ -23,6 +23,8 @@ COMMITTED = Path(__file__).with_name("card.json")
 DEVICE = "TRACER_CARD_DEVICE"
 KEPT = "TRACER_CARD_KEPT"
 """Variables of a part's process: the name of its device, and the file of what it keeps."""
+ONNXRUNTIME = "TRACER_CARD_ONNXRUNTIME"
+"""The variable of a folder with onnxruntime-gpu, which the part `provider` alone imports."""
 
 
 class Skipped(Exception):  # noqa: N818
