@@ -11,7 +11,7 @@ for wheel in build/card/wheels/*.whl; do
     if [ -e "$wheel" ]; then python3 -m zipfile -e "$wheel" "$SITE/core"; fi
 done
 if [ -e build/card/onnxruntime-gpu.tar.xz ]; then
-    python3 -m tarfile -e build/card/onnxruntime-gpu.tar.xz "$SITE/onnxruntime"
+    python3 -W ignore -m tarfile -e build/card/onnxruntime-gpu.tar.xz "$SITE/onnxruntime"
     # for the part `provider` alone: others take the onnxruntime of the machine
     export TRACER_CARD_ONNXRUNTIME="$SITE/onnxruntime"
 fi
