@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import numpy as np
 import pandas as pd
 
 from tracer.analyzers.compare.alignment import Layer, align, layer_rows
@@ -121,6 +122,19 @@ def _alignment_notes(sides: Sequence[Side], aligned: Sequence[Layer]) -> tuple[s
     return tuple(notes)
 
 
+def _device_note(side: Side) -> str:
+    """Returns what share of a whole run a framework's kernels took on a card; '' on the CPU."""
+    if not any(kernel.provider == "cuda" for kernel in side.run.kernels):
+        return ""  # providers of onnxruntime have long names
+    device_us = float(np.median(side.run.samples.sum(axis=1)))
+    wall_us = float(np.median(side.run.wall_us))
+    return (
+        f"layers of {side.label} have the time of their kernels on the card: "
+        f"{device_us:,.0f} of {wall_us:,.0f} µs of a whole run, in which the host also launches "
+        "them and the card may wait"
+    )
+
+
 def _node_count(nodes: pd.DataFrame) -> int:
     """Returns the number of nodes of the model, without the runtime's own kernels."""
     return int(nodes["index"].notna().sum())
@@ -146,6 +160,7 @@ def _notes(sides: Sequence[Side]) -> tuple[str, ...]:
         versions = first.version(executor), second.version(executor)
         if executor == sides[0].run.executor and versions[0] != versions[1]:
             notes.append(f"{executor} differs: {versions[0]} and {versions[1]}")
+    notes += [note for side in sides if (note := _device_note(side))]
     batches = {side.label: side.run.batch for side in sides}
     if len(set(batches.values())) > 1:
         listed = ", ".join(f"{label} {batch}" for label, batch in batches.items())

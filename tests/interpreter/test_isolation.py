@@ -10,7 +10,7 @@ from tracer.graph.operators import precisions
 from tracer.interpreter.fallback import instantiate
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Isolation, Recorder, named_tensors
-from tracer.support.tolerance import Tolerance
+from tracer.support.tolerance import TF32_SHARE, Tolerance
 
 CANCELLING = """
 <ir_version: 9, opset_import: ["" : 18]>
@@ -113,3 +113,24 @@ def test_a_tensor_inside_an_operator_is_none_of_the_graph():
     assert inner.nodes[-1].outputs == ("Y",)
     assert not any(list(named_tensors(node, [f32(1)])) for node in inner.nodes)
     assert dict(named_tensors(model.nodes[0], [f32(1)])) == {"Y": f32(1)}
+
+
+def test_a_product_in_tf32_is_no_fault_of_a_device_that_computes_in_it():
+    """The factors are rounded to 11 bits, as a card does; the sums are exact."""
+
+    def tf32(values):
+        bits = values.view(np.uint32) + np.uint32(1 << 12)
+        return (bits & ~np.uint32((1 << 13) - 1)).view(np.float32).astype(float)
+
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((4, 600), np.float32), rng.standard_normal((600, 8), np.float32)
+    p = (tf32(x) @ tf32(w)).astype(np.float32)
+    m = p.mean(axis=1, keepdims=True)
+    expected = {"p": p, "m": m, "r": p - m, "y": (p - m) * np.float32(3)}
+    model = from_proto(parsed(CANCELLING))
+    for products, faulty in (({}, {"product"}), ({"MatMul": TF32_SHARE}, set())):
+        isolation = Isolation(model, expected, Tolerance(), products)
+        Interpreter(model, observers=[isolation]).run(None, {"x": x, "w": w})
+        assert {key for key, each in isolation.differences.items() if each.fault} == faulty
+    after = precisions(model, expected, products={"MatMul": TF32_SHARE})
+    assert after["y"].share == TF32_SHARE > precisions(model, expected)["y"].share

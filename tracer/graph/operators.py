@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -193,9 +194,14 @@ def channel_axes(graph: onnx.GraphProto) -> dict[str, int]:
 
 
 def precisions(
-    model: Model, values: Mapping[str, Any], given: Container[str] = ()
+    model: Model,
+    values: Mapping[str, Any],
+    given: Container[str] = (),
+    products: Mapping[str, float] = MappingProxyType({}),
 ) -> Mapping[str, Precision]:
     """Returns the precision of tensors of the main graph, by name; `values` tell their types.
+
+    `products` are shares of the scale, by operator, of a device that rounds factors below the type.
 
     A tensor is as inexact as the most inexact one that it follows from. The depth of a tensor is
     the number of operators on the longest way to it. Both begin anew behind tensors that are
@@ -222,6 +228,7 @@ def precisions(
             if own.share and (rounds or in_integers):
                 own = Precision(_STEP)
             else:
-                own = Precision(own.share, steps=int(rounds))
+                coarse = products.get(node.op_type, 0.0) if own.share else 0.0
+                own = Precision(max(own.share, coarse), steps=int(rounds))
             found[name] = Precision(max(own.share, share), depth, own.steps)
     return found

@@ -7,6 +7,7 @@ each node the inputs that another runtime computed.
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -133,13 +134,20 @@ class Isolation(Observer):
 
     So each node of the main graph reads values of the reference, and its difference is what it adds
     itself, without the rounding of the nodes before it. `expected` are tensors by name; a tensor
-    that it lacks goes on as computed. `differences` are by node key; random operators have none.
+    that it lacks goes on as computed. `products` as in `precisions`. `differences` are by
+    node key; random operators have none.
     """
 
-    def __init__(self, model: Model, expected: Mapping[str, Value], tolerance: Tolerance) -> None:
+    def __init__(
+        self,
+        model: Model,
+        expected: Mapping[str, Value],
+        tolerance: Tolerance,
+        products: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
         self._expected = expected
         self._tolerance = tolerance
-        self._precisions = precisions(model, expected, given=expected)
+        self._precisions = precisions(model, expected, expected, products)
         self.differences: dict[str, Difference] = {}
 
     def after(

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from operator import attrgetter
 from pathlib import Path
@@ -56,14 +56,19 @@ class Peak:
     by: str
 
 
+TF32 = "tf32"
+"""The type of products of float32 in which a card rounds the factors to 11 bits first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """The peak rates of a machine with `threads` threads (see `tracer.host`).
+    """The peak rates of a machine with `threads` threads, or of a `card` (see `tracer.host`).
 
     `float32` in flop/s, `int8` in operations per second (two per multiply-accumulate), `memory` in
-    bytes per second of main memory; None if not measured. `cpu_share` is the share of CPU time
-    that the threads got in the best tries: well below 1, other programs made the peaks too low.
-    `load` is what other programs did during all tries.
+    bytes per second of main memory; None if not measured. `products` are those of a card by further
+    types, such as `tf32`. `cpu_share` is the share of CPU time that the threads got in the best
+    tries: well below 1, other programs made the peaks too low. `load` is what other programs did
+    during all tries.
     """
 
     threads: int
@@ -72,6 +77,8 @@ class Peaks:
     int8: Peak | None = None
     cpu_share: float = 1.0
     load: Load | None = None
+    card: str = ""
+    products: Mapping[str, Peak] = field(default_factory=dict)
 
     @property
     def is_busy(self) -> bool:
@@ -81,7 +88,9 @@ class Peaks:
     @property
     def arithmetic(self) -> Mapping[str, Peak]:
         """The peaks of arithmetic by type."""
-        return {"float32": self.float32} | ({"int8": self.int8} if self.int8 else {})
+        return {"float32": self.float32, **self.products} | (
+            {"int8": self.int8} if self.int8 else {}
+        )
 
     def raised(self, shown: Mapping[str, Peak]) -> Peaks:
         """Returns these peaks where none of `shown`, by type, is above them by more than noise.

@@ -22,6 +22,9 @@ one sign and size, so that their roundings do as well."""
 NARROW_STEPS = 8
 """The same for narrower floats, whose sums are wider than they are: results are rounded once."""
 
+TF32_SHARE = NARROW_STEPS * 2.0**-10
+"""How exactly a card knows a product of float32 in TF32, which rounds the factors to 11 bits."""
+
 _NARROW = 1e-4
 """A type that rounds more coarsely than this is narrow."""
 

@@ -18,7 +18,7 @@ from tracer.analyzers.compare.sweep import WHOLE, sweep
 from tracer.analyzers.compare.totals import total_table as totals_of
 from tracer.analyzers.views import render
 from tracer.errors import InputError, UsageError
-from tracer.records.trace import Turns
+from tracer.records.trace import Kernel, Turns
 from tracer.support import statistics
 from tracer.support.tolerance import Tolerance
 
@@ -133,6 +133,23 @@ def test_networks_with_nothing_in_common_are_refused_and_their_totals_are_not():
     with pytest.raises(InputError, match="0 of 4 nodes of a and 0 of 3 of b line up"):
         compare(sides)
     assert compare(sides, "model").layers is None
+
+
+def test_a_side_on_a_card_has_device_times_and_the_rest_of_its_runs_is_named():
+    rows = [{"op_type": "linear"}, {"op_type": "relu"}]
+    host = side("net:Net@torch", rows, shaken([50.0, 10.0]), executor="torch")
+    card = side("net:Net@torch:cuda", rows, shaken([5.0, 1.0], spread=0.0), executor="torch",
+                overhead=34.0)  # fmt: skip
+    kernel = Kernel("a", "linear", "", "cuda", "a", "", (), (), (), (), (), 1.0)
+    for each, provider in ((host, "cpu"), (card, "cuda")):
+        kernels = (replace(kernel, provider=provider),) * 2
+        each = replace(each, run=replace(each.run, kernels=kernels))
+        notes = [note for note in compare([host, each]).notes if "card" in note]
+        if provider == "cpu":
+            assert notes == []
+        else:
+            (note,) = notes
+            assert "layers of net:Net@torch:cuda" in note and "6 of 40 µs" in note
 
 
 def test_one_side_cannot_be_compared():

@@ -1,5 +1,6 @@
 """Modules in files of the user's, without `input_shape`, compared with their own exports."""
 
+import importlib
 import json
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -331,6 +332,7 @@ class Guarded(nn.Module):
         ("Two@chainer", 2, "not a chainer model"),
         ("text@torch", 2, "not a model"),
         ("Absent@torch", 3, "has no 'Absent'"),
+        ("Two@torch:cud", 2, "there is no device 'cud'. Did you mean 'cuda'?"),
         ("Two", 3, "takes (a, b), and the inputs are float32[1,8]"),
         ("Arguments@ort", 2, "needs arguments: width"),
         ("Wide@ort", 3, "torch cannot export Wide"),
@@ -356,6 +358,21 @@ def test_a_module_that_cannot_be_exported_is_compared_by_its_outputs(nets, capfd
     assert code == 1
     assert numbers["layers"] == [] and numbers["outputs"][0]["fault"]
     assert any(note.startswith("only outputs are compared") for note in result["notes"])
+
+
+def test_the_device_of_a_side_is_named_behind_its_framework(nets, capfd):
+    net, torch = nets["mlp"], importlib.import_module("torch")
+    shape = ("--input-shape", "1,8")
+    sides = (f"{net.file}:Torch@torch", f"{net.file}:Torch@torch:cpu")
+    code, out, _ = run(capfd, *sides, *shape, "--json")
+    result = json.loads(out)
+    assert code == 0
+    assert [side["label"] for side in result["sides"]] == ["mlp.py:Torch@torch",
+                                                           "mlp.py:Torch@torch:cpu"]  # fmt: skip
+    assert all(layer["max_abs"] == 0 for layer in result["numbers"][0]["layers"])
+    if not torch.cuda.is_available():
+        code, _, err = run(capfd, sides[0], f"{net.file}:Torch@torch:cuda", *shape)
+        assert code == 2 and "torch sees no CUDA device" in err
 
 
 def test_a_type_of_input_is_refused_where_the_onnx_model_declares_it(nets, capfd):

@@ -2,7 +2,7 @@
 
 `run.trace` is a saved recording. `model.onnx`, `model.onnx@ort:basic`, `model.onnx@ort:openvino`,
 `model.onnx@interpreter` and `FILE.py:NAME`, a framework's own model, are run now;
-`FILE.py:NAME@ort` is its export.
+`FILE.py:NAME@torch:cuda` runs on a card, and `FILE.py:NAME@ort` is its export.
 
 ONNX models declare their inputs, and feed themselves. A module of a framework declares none: it
 runs on the arrays of the first ONNX model, by position. The values of all sides are compared on
@@ -32,6 +32,7 @@ from tracer.api.compare.sides import (
 )
 from tracer.errors import InputError, UsageError
 from tracer.executors import registry
+from tracer.executors.settings import DEVICES
 from tracer.exporters import frameworks
 from tracer.exporters.records import draw, input_specs
 from tracer.exporters.registry import exporter_of
@@ -49,7 +50,7 @@ from tracer.support.suggestions import suggest
 _DEFAULT = SideSettings()
 _FORMS = (
     "A side is FILE.trace, FILE.onnx, FILE.onnx@ort, @ort:none … @ort:all, @ort:PROVIDER or "
-    "@interpreter, or FILE.py:NAME, FILE.py:NAME@torch or @chainer."
+    "@interpreter, or FILE.py:NAME, FILE.py:NAME@torch, @torch:cuda or @chainer."
 )
 
 Arrays: TypeAlias = Sequence[NDArray[Any]]
@@ -84,7 +85,7 @@ def named_sides(sides: Sequence[str | Path | Trace], settings: SideSettings) -> 
 def _is_exported(text: str) -> bool:
     """Whether a side is code of a framework that runs as ONNX."""
     name, executor = _split_executor(text)
-    if executor in frameworks() or not names_code(name):
+    if executor.partition(":")[0] in frameworks() or not names_code(name):
         return False
     return bool(executor) or not runs_in_framework(name)
 
@@ -106,11 +107,14 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
         return Recorded(text, trace_file.load(name))
     if executor == "" and runs_in_framework(name):
         executor = _framework_of(name, settings)
-    if executor in frameworks():
-        if importlib.util.find_spec(executor) is None:
-            raise not_installed(text, ModuleNotFoundError(name=executor))
-        return FrameworkSide(text, name, executor)
     engine, _, how = executor.partition(":")
+    if engine in frameworks():
+        if importlib.util.find_spec(engine) is None:
+            raise not_installed(text, ModuleNotFoundError(name=engine))
+        if how and how not in DEVICES:
+            hint = f"{suggest(how, DEVICES)}The devices are {', '.join(DEVICES)}."
+            raise UsageError(f"{text}: there is no device '{how}'", hint)
+        return FrameworkSide(text, name, engine, device=how or None)
     if engine not in ("", *registry.SHORT_NAMES) or (
         how and not (engine and registry.has_setting(engine, LEVEL))
     ):

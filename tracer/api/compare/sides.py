@@ -198,7 +198,8 @@ class OnnxSide:
 class FrameworkSide:
     """A model run eagerly in its framework, on `arrays`; each run loads it again.
 
-    `batch` as in OnnxSide. Without arrays it runs on random inputs of its own `input_shape`.
+    `batch` and `device` replace those of the settings. Without arrays it runs on random inputs of
+    its own `input_shape`.
     """
 
     label: str
@@ -206,6 +207,7 @@ class FrameworkSide:
     framework: str
     batch: int | None = None
     arrays: Sequence[NDArray[Any]] | None = field(default=None, repr=False)
+    device: str | None = None
     uses: ClassVar[frozenset[str]] = _FRAMEWORK_SETTINGS
     kind: ClassVar[str] = "models of a framework"
     is_large: ClassVar[bool] = False  # the weights are known only after the code has run
@@ -219,9 +221,13 @@ class FrameworkSide:
                 self.source, batch=self.batch or settings.batch, runs=runs, warmup=_WARMUP,
                 seed=settings.seed, threads=settings.threads, framework=self.framework,
                 args=settings.args, weights=settings.weights_of(self.framework),
-                train=settings.train, backward=settings.backward, device=settings.device,
+                train=settings.train, backward=settings.backward, device=self.on(settings),
                 progress=progress, inputs=self.arrays,
             )  # fmt: skip
+
+    def on(self, settings: SideSettings) -> str:
+        """Returns the device that it runs on."""
+        return self.device or settings.device
 
     def runner(self, settings: SideSettings) -> Runner:
         """Returns its runner, which loads the model again for each session."""
@@ -233,7 +239,7 @@ class FrameworkSide:
     @contextmanager
     def _opened(self, settings: SideSettings, opening: Opening[_Opened]) -> Iterator[_Opened]:
         eager = EagerSettings(
-            threads=settings.threads, seed=settings.seed, device=settings.device,
+            threads=settings.threads, seed=settings.seed, device=self.on(settings),
             backward=settings.backward, train=settings.train,
         )  # fmt: skip
         weights, batch = settings.weights_of(self.framework), self.batch or settings.batch

@@ -32,7 +32,14 @@ from tracer.exporters.registry import exporter_of
 from tracer.exporters.subject import load_source
 from tracer.graph import loading
 from tracer.graph.model import Model
-from tracer.graph.operators import has_rounded_weights, precisions
+from tracer.graph.operators import (
+    CONVOLUTION,
+    PRODUCTS,
+    TRANSPOSED,
+    has_rounded_weights,
+    precisions,
+    product_types,
+)
 from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset
@@ -43,10 +50,11 @@ from tracer.interpreter.observers import Isolation
 from tracer.metrics import Metric, default_metric, suited
 from tracer.metrics.metric import Outputs
 from tracer.quantization.layers import within_time
+from tracer.records.environment import TF32
 from tracer.records.trace import typed_table
 from tracer.shapes import infer
 from tracer.support.imports import not_installed
-from tracer.support.tolerance import Tolerance
+from tracer.support.tolerance import TF32_SHARE, Tolerance
 from tracer.support.types import FloatArray
 
 _BATCH = 8
@@ -63,7 +71,8 @@ _AGREEMENT = "agreement"
 class _RunSide:
     """A side after a run, and the graph whose nodes its values go by.
 
-    `obstacle` is why there is no graph.
+    `obstacle` is why there is no graph. `products` are the shares of the scale to which the device
+    knows products, by operator, where it rounds their factors.
     """
 
     side: LiveSide
@@ -71,6 +80,7 @@ class _RunSide:
     feeds: Mapping[str, Any]
     values: Values
     obstacle: str = ""
+    products: Mapping[str, float] = field(default_factory=dict)
 
 
 def compare_values(
@@ -112,7 +122,8 @@ def _numbers(
         outputs[other]: in_type_of(first.values.by_node[key], second.values.by_node[other])
         for key, other in pairs(first.values, second.values)
     }
-    isolation = Isolation(second.model, expected, tolerance)
+    products = {**first.products, **second.products}
+    isolation = Isolation(second.model, expected, tolerance, products)
     isolated, obstacle = None, ""  # what each layer differs by on the values of the first side
     try:
         Interpreter(second.model, observers=[isolation]).run(None, second.feeds)
@@ -120,7 +131,7 @@ def _numbers(
     except TracerError as error:
         obstacle = f"layers are not run on the values of {first.side.label}: {error.what}"
     by_tensor = {outputs[key]: value for key, value in second.values.by_node.items()}
-    exact = precisions(second.model, by_tensor)
+    exact = precisions(second.model, by_tensor, products=products)
     by_node = {key: exact[name] for key, name in outputs.items() if name in exact}
     result = numbers(first.values, second.values, tolerance, by_node, isolated)
     quantised = [has_rounded_weights(model) for model in (first.model, second.model)]
@@ -167,14 +178,18 @@ def _feeds_by_name(model: Model, arrays: Arrays) -> dict[str, Any]:
 
 
 def _of_framework(side: FrameworkSide, arrays: Arrays, settings: SideSettings) -> _RunSide:
-    """Runs the framework's model; its activations go by the nodes of its exported graph.
+    """Runs the framework's model on its device; activations go by the nodes of its exported graph.
 
     A model that cannot be exported has outputs alone.
     """
     weights, seed = settings.weights_of(side.framework), settings.seed
-    model = load_source(
+    model: Any = load_source(
         side.source, settings.args, weights=weights, framework=side.framework, seed=seed
     )
+    device, products = side.on(settings), dict[str, float]()
+    if device != "cpu":
+        model.to(device)
+        products = _rounded_products()
     exporter = exporter_of(model, side.framework)
     with failing_clearly(model, arrays):
         outputs = exporter.run(model, arrays)
@@ -193,7 +208,16 @@ def _of_framework(side: FrameworkSide, arrays: Arrays, settings: SideSettings) -
     feeds = _feeds_by_name(exported, arrays)
     tensors_by_name = conversion.values(arrays)
     values = _by_node(side.label, exported, feeds, outputs, tensors_by_name)
-    return _RunSide(side, exported, feeds, values)
+    return _RunSide(side, exported, feeds, values, products=products)
+
+
+def _rounded_products() -> dict[str, float]:
+    """Returns how exactly a card knows the products that torch computes in TF32, by operator."""
+    from tracer.host.card import multiplied_as  # imports torch
+
+    convolutions = product_types(CONVOLUTION, TRANSPOSED)
+    kinds = {name: "conv" if name in convolutions else "matmul" for name in PRODUCTS}
+    return {name: TF32_SHARE for name, kind in kinds.items() if multiplied_as(kind) == TF32}
 
 
 def _by_node(
