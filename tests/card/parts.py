@@ -12,6 +12,7 @@ with numbers of numpy if it likes, and raises `Skipped` where the machine lacks 
 import json
 import math
 import os
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,15 @@ def need_card():
     """Raises `Skipped` unless the device is a card."""
     if device() != "cuda":
         raise Skipped("no card")
+
+
+def attempt(measure, *arguments):
+    """Returns what `measure` returns, or why it failed: other measurements of a part go on."""
+    try:
+        return measure(*arguments)
+    except Exception as error:
+        lines = traceback.format_exc().splitlines()
+        return {"error": f"{type(error).__name__}: {error}", "traceback": lines}
 
 
 def keep(values):

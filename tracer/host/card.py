@@ -39,17 +39,19 @@ _NEEDED = {_FLOAT32: (0, 0), TF32: (8, 0), "float16": (7, 0), "bfloat16": (8, 0)
 
 
 def peaks(
+    threads: int = 0,
     *,
     anew: bool = False,
     folder: Path | None = None,
     announce: Callable[[str], None] = lambda text: None,
 ) -> Peaks:
-    """Returns the peaks of torch's current card.
+    """Returns the peaks of torch's current card; `threads` of the host do not matter to it.
 
     Measures them if none are stored for this card, driver and version of torch, or if `anew`.
     `announce` is called with a message before measuring. `folder` defaults to the user's cache
     folder. torch must see a card.
     """
+    del threads
     device = torch.device("cuda", torch.cuda.current_device())
     properties = torch.cuda.get_device_properties(device)
     key = (
@@ -71,8 +73,12 @@ def driver() -> str:
     return f"{runtime._cuda_getDriverVersion()}, {torch.version.cuda}"
 
 
-def measure(device: torch.device, sizes: Sequence[int] = _SIZES) -> Peaks:
+def measure(
+    device: torch.device, sizes: Sequence[int] = _SIZES, copied: int = _COPIED_BYTES
+) -> Peaks:
     """Measures the products of every type that `device` multiplies in hardware, and its memory.
+
+    Matrices have these `sizes`, and a copy `copied` bytes, or an eighth of the free memory.
 
     Peaks of arithmetic are in flop/s, by type: `tf32` multiplies float32 rounded to 11 bits.
     """
@@ -86,7 +92,7 @@ def measure(device: torch.device, sizes: Sequence[int] = _SIZES) -> Peaks:
     return Peaks(
         threads=0,
         float32=products.pop(_FLOAT32),
-        memory=bandwidth(device),
+        memory=bandwidth(device, copied),
         card=torch.cuda.get_device_name(device) if is_card else device.type,
         products=products,
     )
@@ -119,10 +125,10 @@ def _product_us(name: str, device: torch.device, size: int) -> float:
         return median_us(lambda: torch.matmul(a, b, out=out), device)
 
 
-def bandwidth(device: torch.device) -> Peak:
+def bandwidth(device: torch.device, copied: int) -> Peak:
     """Returns the bytes per second that a copy within the memory of `device` reads and writes."""
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _COPIED_BYTES
-    size = min(_COPIED_BYTES, free // _OF_FREE)
+    is_card = device.type == "cuda"
+    size = min(copied, torch.cuda.mem_get_info(device)[0] // _OF_FREE) if is_card else copied
     source = torch.randint(256, (size,), dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     copied_us = median_us(lambda: target.copy_(source), device)

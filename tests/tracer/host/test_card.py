@@ -23,10 +23,9 @@ def settings():
 
 def test_every_peak_is_measured(monkeypatch):
     monkeypatch.setattr(card, "_SETTLED_S", 0.0)
-    monkeypatch.setattr(card, "_COPIED_BYTES", 8 << 20)
     monkeypatch.setitem(card._NEEDED, "bfloat16", (0, 0))
     monkeypatch.setitem(card._NEEDED, card.TF32, (0, 0))
-    peaks = card.measure(CPU, sizes=(64, 32))
+    peaks = card.measure(CPU, sizes=(64, 32), copied=8 << 20)
     assert set(peaks.arithmetic) == {"float32", "tf32", "bfloat16"}
     rates = [peak.rate for peak in (peaks.memory, *peaks.arithmetic.values())]
     assert all(math.isfinite(rate) and rate > 1e6 for rate in rates)
@@ -39,10 +38,9 @@ def test_a_type_that_the_library_lacks_has_no_peak(monkeypatch):
         raise NotImplementedError("no such product")
 
     monkeypatch.setattr(card, "_SETTLED_S", 0.0)
-    monkeypatch.setattr(card, "_COPIED_BYTES", 8 << 20)
     monkeypatch.setitem(card._NEEDED, card._FLOAT8, (0, 0))
     monkeypatch.setattr(torch, "_scaled_mm", fails)
-    assert set(card.measure(CPU, sizes=(32,)).arithmetic) == {"float32"}
+    assert set(card.measure(CPU, sizes=(32,), copied=8 << 20).arithmetic) == {"float32"}
 
 
 def test_convolutions_use_tf32_by_default_and_matrix_products_do_not():

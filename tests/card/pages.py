@@ -1,0 +1,114 @@
+"""What the pages of two experiments tell of the card: MNIST at three batch sizes, 13 ResNets.
+
+`python -m experiments.batches --card FILE` and `experiments.family` put it beside the CPU's times.
+"""
+
+import time
+
+import numpy as np
+import torch
+
+from tests.card import parts
+
+SECONDS: float = 60
+MNIST = "models/mnist/torch_net.py:MnistNet"
+BATCHES = (1, 16, 64)
+KERNELS = 15
+"""Operators inside others that are listed, those of the largest own time first."""
+SIZES = {"cuda": {"batch": 32, "size": 224}, "cpu": {"batch": 2, "size": 64}}
+"""The original's sizes, and small ones for a trial on the processor."""
+
+
+def measure(seconds):
+    """Returns the operators of MNIST by batch size, and the figures of each ResNet."""
+    begun = time.monotonic()
+    result = {"device": parts.device(), "mnist": parts.attempt(mnist)}
+    parts.keep(result)
+    longest, sizes = 0.0, SIZES[parts.device()]
+    result["family"] = {**sizes, "networks": {}}
+    for name in networks():
+        start = time.monotonic()
+        if start - begun + 1.5 * longest > seconds:
+            break
+        figures = parts.attempt(resnet, name, sizes["batch"], sizes["size"])
+        result["family"]["networks"][name] = figures
+        longest = max(longest, time.monotonic() - start)
+        parts.keep(result)
+    return result
+
+
+def mnist(runs=100):
+    """Returns the operators of a run at each batch size, with the time of whole runs."""
+    import tracer
+
+    trace = tracer.profile_framework(
+        MNIST, framework="torch", batch=BATCHES, runs=runs, device=parts.device(), in_process=True
+    )
+    return {
+        str(run.batch): {
+            "wall_us": run.wall_us.mean(),
+            "operators": _operators(trace.nodes[trace.nodes["batch"] == run.batch]),
+            "kernels": _kernels(run),
+            "notes": run.notes,
+        }
+        for run in trace.runs
+    }
+
+
+def networks():
+    """Returns the names of the networks of the family: those that the page compares."""
+    names = ("plain", "bottleneck", "large")
+    depths = (18, 34, 50, 101, 152)
+    return [f"{kind}{depth}" for kind in names for depth in depths if kind != "large" or depth > 34]
+
+
+def resnet(name, batch, size, runs=10):
+    """Returns the times of a forward pass in training mode, and of a training step."""
+    from experiments.networks import family
+    from tracer.analyzers.operations import backward_share, operation_table
+    from tracer.executors import registry
+    from tracer.executors.settings import EagerSettings
+
+    with torch.device(parts.device()):
+        model = getattr(family, name)(size=size)
+    random = np.random.default_rng(0).standard_normal((batch, 3, size, size), np.float32)
+    executor = registry.find_framework("torch")
+    tables, profiles = [], []
+    for way in ({"train": True}, {"backward": True, "loss": "cross-entropy"}):
+        settings = EagerSettings(runs=runs, warmup=3, device=parts.device(), **way)
+        profiles.append(executor.profile(model, [random], settings, lambda *told: None))
+        tables.append(operation_table(profiles[-1]))
+    forward, step = (profile.run for profile in profiles)
+    convolutions = tables[0][tables[0]["op_type"] == "conv2d"]
+    return {
+        "forward_us": forward.wall_us.mean(),
+        "forward_error_us": forward.wall_us.std() / len(forward.wall_us) ** 0.5,
+        "forward_rows_us": tables[0]["time_us"].sum(),
+        "convolutions": convolutions["calls"].sum(),
+        "convolution_share": convolutions["time_us"].sum() / tables[0]["time_us"].sum(),
+        "step_us": step.wall_us.mean(),
+        "step_rows_us": tables[1]["time_us"].sum(),
+        "backward_share": backward_share(tables[1]),
+        "kernels": _kernels(step),
+        "notes": [*forward.notes, *step.notes],
+    }
+
+
+def _operators(nodes):
+    from tracer.analyzers.grouping import by_op
+
+    rows = by_op(nodes).sort_values("time_us", ascending=False)
+    return _records(rows, ["op_type", "time_us", "time_share", "calls", "peak_bytes"])
+
+
+def _kernels(run):
+    from tracer.analyzers.grouping import by_kernel
+
+    rows = by_kernel(run).sort_values("time_us", ascending=False).head(KERNELS)
+    return _records(rows, ["op_type", "time_us", "time_us_total", "time_share", "time_total_share",
+                           "time_us_per_call", "calls"])  # fmt: skip
+
+
+def _records(rows, columns):
+    rows = rows[[name for name in columns if name in rows]].astype(object)
+    return rows.where(rows.notna(), None).to_dict("records")
