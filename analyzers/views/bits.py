@@ -1,7 +1,7 @@
 """The view of a BitComparison: the first node of each side whose bits differ, and its cause."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pandas as pd
@@ -24,14 +24,14 @@ def page(result: BitComparison, options: ViewOptions) -> Page:
     )
     lines = tuple(line for side in result.sides for line in _lines(side))
     title = f"Bits against {result.reference}"
-    return Page((Table(title, columns, table(result, options), head=lines),), result.notes)
+    rows = table(result, replace(options, top=None))
+    return Page((Table(title, columns, rows, is_long=True, head=lines),), result.notes)
 
 
 def table(result: BitComparison, options: ViewOptions) -> pd.DataFrame:
     """A row for each output of each side, with the first node that differs and its cause."""
-    return pd.DataFrame(
-        [_row(side, output) for side in result.sides for output in side.outputs or _NO_OUTPUTS]
-    )
+    rows = [_row(side, output) for side in result.sides for output in side.outputs or _NO_OUTPUTS]
+    return pd.DataFrame(rows[: options.top or None])
 
 
 def document(result: BitComparison, options: ViewOptions) -> dict[str, Any]:

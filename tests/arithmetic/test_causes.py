@@ -66,20 +66,23 @@ def order(count, size=1 << 20, bias="last", backwards=False, **flags):
     return {"program": program, "fused": True, "from_zero": True, **flags}
 
 
+def everywhere(facts):
+    """Returns the facts of a convolution whose places all have one order."""
+    return {"rows": [1], "columns": [1], "cells": [[0]], "sums": [facts]}
+
+
 def side_of(model, graph, feeds, changes=()):
     """Returns a machine that is replayed, with the changed orders of its convolutions."""
     changed = dict(changes)
-    places = {"p": 36, "r": 16, "y": 16}
 
     def rule_of(kernel):
         if kernel.op_type == "Exp":
             return Rule("a polynomial", {"way": changed.get("exp", 0)})
         if kernel.op_type != "Conv":
             return Rule("rounded once", {})
-        output = kernel.node.output[0]
-        name = "first" if output == "p" else "second"
+        name = "first" if kernel.node.output[0] == "p" else "second"
         facts = order(TERMS[name], **changed.get(name, {}))
-        return Rule("a sum", {"orders": [facts], "ranges": [[0, places[output]]]})
+        return Rule("a sum", everywhere(facts))
 
     values = runs.replay_graph(graph, rule_of, feeds, keep=True).values
     return causes.Side(model, graph, rule_of, values, 16)
@@ -160,11 +163,10 @@ def test_equal_machines_have_no_cause(model):
 
 
 def test_a_fused_bias_is_added_last_to_an_order_without_one():
-    facts = {"orders": [order(4)], "ranges": [[0, 9]]}
-    bare = [step for step in facts["orders"][0]["program"] if step // 4 != 4]
-    without = {"orders": [{**facts["orders"][0], "program": bare}], "ranges": [[0, 9]]}
-    fused = {**facts, "activation": {"way": 0}}
-    assert switches.adapt(without, fused) == fused
+    facts = order(4)
+    bare = [step for step in facts["program"] if step // 4 != 4]
+    fused = {**everywhere(facts), "activation": {"way": 0}}
+    assert switches.adapt(everywhere({**facts, "program": bare}), fused) == fused
 
 
 def by_position(channels, window, block):

@@ -33,7 +33,7 @@ from tracer.records import environment
 from tracer.records.fingerprint import Fingerprint, ModelPrint
 from tracer.support.types import Array
 
-FORMAT = 1
+FORMAT = 2
 LOWER_LEVELS = ("none", "basic", "extended")
 _MOST_BYTES = 1 << 28
 """Bytes of a graph without its weights; more is no graph of tracer."""

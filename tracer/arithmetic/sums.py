@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
 
-_PACKAGE = "tracer.arithmetic.kernels"
 WAYS = {
     # (fused, from zero)
     (True, True): "fused multiply-add",
@@ -23,11 +23,19 @@ WAYS = {
 }
 _BLOCK = 1 << 22
 """Products of a block that one thread computes: about a millisecond."""
-_TALL = 8
+_MANY = 8
 """Rows from which on threads share rows: narrow columns take a step of the program for little."""
 _LEAST_COLUMNS = 256
-Window = tuple[int, int, int, int]
-"""Rows, then columns of a matrix: from, below."""
+Window = tuple[int, int, int, int, int, int]
+"""Products, then rows, then columns: from, below."""
+
+
+class Operands(NamedTuple):
+    """Operands of G products: `a` (G, M, K), `b` (G, K, N), and term K (G, M, N) or None."""
+
+    a: Array
+    b: Array
+    beside: Array | None = None
 
 
 def sum_rules(add: trees.Sum, terms: int) -> Iterator[Rule]:
@@ -52,37 +60,38 @@ def products(facts: Mapping[str, Any], a: Array, b: Array, bias: Array | None = 
 
     All are float32, or float64. Term K of the program is the element of `bias` (M, N).
     """
-    out = np.empty((len(a), b.shape[1]), a.dtype)
-    compute_window(facts, (a, b, bias), out, (0, len(a), 0, b.shape[1]))
-    return out
+    beside = None if bias is None else bias[None]
+    out: Array = np.empty((1, len(a), b.shape[1]), a.dtype)
+    compute_window(facts, Operands(a[None], b[None], beside), out, (0, 1, 0, len(a), 0, len(b.T)))
+    return out.reshape(out.shape[1:])
 
 
 def compute_window(
-    facts: Mapping[str, Any],
-    operands: tuple[Array, Array, Array | None],
-    out: Array,
-    window: Window,
+    facts: Mapping[str, Any], operands: Operands, out: Array, window: Window
 ) -> None:
     """Computes a window of the products `out`, on as many threads as are allowed."""
-    program = np.array(facts["program"], np.int64)
-    depth = trees.registers(program)
+    program, depth = _compact(tuple(facts["program"]))
     way = bool(facts["fused"]), bool(facts["from_zero"])
     scale = out.dtype.type(facts.get("scale", 1))
-    a, b, bias = (
-        np.zeros((0, 0), out.dtype) if each is None else np.ascontiguousarray(each)
-        for each in operands
+    nothing = np.zeros((0, 0, 0), out.dtype)
+    given = tuple(np.ascontiguousarray(nothing if each is None else each) for each in operands)
+    lengths = [window[2 * n + 1] - window[2 * n] for n in range(3)]
+    axis = 0 if lengths[0] > lengths[1] else 1
+    axis = axis if lengths[axis] >= _MANY else 2
+    others = lengths[axis - 1] * lengths[axis - 2] * operands.b.shape[1]
+    parts = parallel.pieces(
+        lengths[axis], max(_LEAST_COLUMNS if axis == 2 else 1, _BLOCK // max(1, others))
     )
-    top, bottom, left, right = window
-    tall = bottom - top >= _TALL
-    size = _BLOCK // max(1, len(b) * (right - left if tall else bottom - top))
-    size = max(1 if tall else _LEAST_COLUMNS, size)
-    parts = parallel.pieces(bottom - top if tall else right - left, size)
 
     def work(index: int) -> None:
-        low, high = parts[index].start, parts[index].stop
-        part = (
-            (top + low, top + high, left, right) if tall else (top, bottom, left + low, left + high)
-        )
-        loaded("sums", _PACKAGE).products(program, depth, way, scale, (a, b, bias), out, part)
+        part, first = list(window), window[2 * axis]
+        part[2 * axis : 2 * axis + 2] = first + parts[index].start, first + parts[index].stop
+        kernels = loaded("sums", "tracer.arithmetic.kernels")
+        kernels.products(program, depth, way, scale, given, out, tuple(part))
 
     parallel.run_blocks(len(parts), work)
+
+
+@lru_cache(maxsize=64)
+def _compact(program: tuple[int, ...]) -> tuple[Array, int]:
+    return np.array(program, np.int64), trees.registers(program)

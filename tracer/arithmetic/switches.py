@@ -10,9 +10,9 @@ from tracer.arithmetic.trees import ADD, BEGIN, SCALE
 
 Facts = Mapping[str, Any]
 ORDER = "order"
-_SUMS = frozenset({"program", "orders", "ranges", "rows", "columns", "cells", "sums"})
+_SUMS = frozenset({"program", "rows", "columns", "cells", "sums"})
 """Facts that tell together in which order terms are added, and where in the output."""
-_LISTS = ("orders", "sums")
+_LISTS = ("sums",)
 """Facts that are lists of sums, for several places of the output."""
 _FLAGS = {"fused": "FMA", "from_zero": "what a sum begins with"}
 """Facts of each order, which a kernel has all in one way."""

@@ -3,62 +3,91 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import helper
 
-from tracer.arithmetic import layouts, orders, replays, sums, trees
+from tracer.arithmetic import layouts, orders, sums, trees
 from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.rule import NotKnown, Replay, Rule, are_equal, reveal
-from tracer.arithmetic.windows import Operands, convolve, slide
+from tracer.arithmetic.regions import find_regions
+from tracer.arithmetic.replays.fused import WithActivation
+from tracer.arithmetic.rule import NotKnown, Rule
+from tracer.arithmetic.sums import Operands
+from tracer.arithmetic.windows import Convolution, slide
 from tracer.interpreter.numeric.windows import padded, patches
 from tracer.support.types import Array
 
-_FLOAT = np.dtype(np.float32)
 _FUSED, _PLAIN = (True, True), (False, True)
 _LEAST_RUNS, _LEAST_SEEN = 2, 30
 """Random runs, and results of each place, that tell which order fits there."""
-_MOST_TRIES, _MOST_TOLD = 40, 4
-"""Orders that are tried for one kernel, and that are told."""
 Way = tuple[bool, bool]
 
 
 class _Conv:
-    """Sums over windows: candidates come of the shapes, and if none fits, of probes."""
+    """Sums over windows: candidates come of the shapes, and if none fits, of probes.
+
+    Orders depend on the pixel of the output; on the filter, where there is one pixel.
+    """
 
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
-        if any(dtype != _FLOAT for dtype, _ in kernel.inputs.values()):
+        if any(dtype != np.float32 for dtype, _ in kernel.inputs.values()):
             raise NotKnown("convolutions of other types than float32 are not known")
         block = layouts.block_size() if kernel.node.domain == layouts.DOMAIN else 0
-        more: dict[str, Any] = {"block": block} if block else {}
-        then = ""
-        activation = _activation(kernel)
-        if activation is not None:
-            more["activation"] = reveal(_replay_of(activation), activation).facts
-            then = f", then {activation.op_type}"
-        bare = kernel.without_attributes("activation", "activation_params")
-        rule = _rule_of_sums(bare, block)
-        yield Rule(rule.text + then, {**rule.facts, **more})
+        runs = _runs(kernel, block)
+        rule = find_regions(
+            runs, lambda *place: _rules(kernel, block, runs[0], *place), ("filters", "pixels")
+        )
+        yield Rule(rule.text, {**rule.facts, **({"block": block} if block else {})})
 
     def replay(
         self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
     ) -> list[Array]:
         block = facts.get("block", 0)
-        out = convolve(facts, _operands(kernel, block, inputs))
-        activation = _activation(kernel)
-        if activation is not None:
-            (out,) = _replay_of(activation).replay(activation, facts["activation"], {"x": out})
+        out = _convolution(kernel, block, inputs).compute(facts)
         return [layouts.to_blocks(out, block) if block else out]
 
 
-def _replay_of(kernel: Kernel) -> Replay:
-    return replays.replay_of(kernel.node.domain, kernel.op_type)
+class _Run(NamedTuple):
+    """A run: `output` is (…, 1, pixels), or (…, filters of a group, 1) where there is one pixel."""
+
+    given: Convolution
+    output: Array
+
+    def element(self, row: int, column: int) -> tuple[Operands, Array]:
+        """Returns the operands of a pixel, or of a filter, of all images."""
+        filters = slice(None) if self.given.slid.pixels > 1 else slice(row, row + 1)
+        a, b, beside = self.given.at(column)
+        expected = self.given.by_group(self.output)[..., column].transpose(1, 2, 0)[:, filters]
+        return Operands(a[:, filters], b, None if beside is None else beside[:, filters]), expected
+
+    def compute(self, facts: Mapping[str, Any]) -> Array:
+        """Returns the sums in the order that the facts tell."""
+        return self.given.compute(facts).reshape(self.output.shape)
 
 
-def _operands(kernel: Kernel, block: int, inputs: Mapping[str, Array]) -> Operands:
+def _runs(kernel: Kernel, block: int) -> list[_Run]:
+    """Returns random runs in which each place is seen often. Weights of a model may hide orders."""
+    random, seen = np.random.default_rng(1), 0
+    drawn = {}
+    for at in range(1, len(kernel.node.input)):
+        value = kernel.constant(at)
+        if value is not None:
+            drawn[at] = random.standard_normal(value.shape).astype(np.float32)
+    kernel = kernel.with_constants(drawn)
+    runs: list[_Run] = []
+    while len(runs) < _LEAST_RUNS or seen < _LEAST_SEEN:
+        inputs = kernel.draw(random, len(runs))
+        given, output = _convolution(kernel, block, inputs), _output(kernel, block, inputs)
+        pixels = given.slid.pixels
+        grid = (1, pixels) if pixels > 1 else (len(given.w) // given.group, 1)
+        runs.append(_Run(given, output.reshape(-1, *grid)))
+        seen += output.size // math.prod(grid)
+    return runs
+
+
+def _convolution(kernel: Kernel, block: int, inputs: Mapping[str, Array]) -> Convolution:
     """Returns what the kernel takes in ONNX's layout; with `block` 0 it is in that already."""
     x, w, bias, residual = (*kernel.values(inputs), None, None)[:4]
     assert x is not None and w is not None
@@ -67,10 +96,10 @@ def _operands(kernel: Kernel, block: int, inputs: Mapping[str, Array]) -> Operan
         x = layouts.from_blocks(x, block) if x.shape[1] >= block else x
         residual = None if residual is None else layouts.from_blocks(residual, block)
     slid = slide(x.shape, w.shape, kernel.attributes)
-    return Operands(x, w, bias, residual, slid, kernel.attributes.get("group", 1))
+    return Convolution(x, w, bias, residual, slid, kernel.attributes.get("group", 1))
 
 
-def _likely_orders(given: Operands, block: int) -> Iterator[tuple[str, trees.Program, Way]]:
+def _likely_orders(given: Convolution, block: int) -> Iterator[tuple[str, trees.Program, Way]]:
     """Yields orders that onnxruntime's kernels are known for, the likeliest first.
 
     Matrices of patches are multiplied in blocks of terms, which are longer where there are few
@@ -105,7 +134,7 @@ def _by_channels(channels: int, volume: int, size: int) -> trees.Program:
     return program
 
 
-def _with_extras(program: trees.Program, given: Operands) -> Iterator[tuple[str, trees.Program]]:
+def _with_extras(program: trees.Program, given: Convolution) -> Iterator[tuple[str, trees.Program]]:
     """Yields the order with the places that bias and residual may have, the likeliest first."""
     extras = [("the residual", given.terms + 1)] * (given.residual is not None)
     extras += [("the bias", given.terms)] * (given.bias is not None)
@@ -130,80 +159,16 @@ def _with_term(program: trees.Program, term: int, place: str) -> trees.Program:
     return [4 * term + trees.BEGIN, program[0] - trees.BEGIN + trees.ADD, *program[1:]]
 
 
-def _rule(text: str, program: trees.Program, way: Way, given: Operands) -> Rule:
-    order = {"program": program, "fused": way[0], "from_zero": way[1]}
-    facts = {"orders": [order], "ranges": [[0, given.places]]}
-    return Rule(f"{sums.WAYS[way]}, {text}", facts)
-
-
-def _rule_of_sums(kernel: Kernel, block: int) -> Rule:
-    """Returns the rule that has, for each place in the output, the commonest order that fits.
-
-    Known orders are tried first; where none fits, probes find one. Weights are random: those of a
-    model may hide orders, as zeros do. Raises NotKnown if nothing fits.
-    """
-    samples = list(_samples(kernel, block))
-    given = samples[0][0]
-
-    def fits(rule: Rule) -> Any:
-        equal = [are_equal(convolve(rule.facts, x), y).reshape(y.shape) for x, y in samples]
-        return np.all(np.concatenate(equal).reshape(-1, given.places), axis=0)
-
-    known: list[Rule] = []
-    fitting: list[Any] = [np.zeros(given.places, bool)]
-    for text, program, way in _likely_orders(given, block):
+def _rules(kernel: Kernel, block: int, run: _Run, row: int, column: int) -> Iterator[Rule]:
+    """Yields the rules that a place of the output may have: known orders, then what probes find."""
+    given = run.given
+    for text, program, (fused, from_zero) in _likely_orders(given, block):
         place, whole = next(_with_extras(program, given))
-        known.append(_rule(text + place, whole, way, given))
-        fitting.append(fits(known[-1]))
-        if fitting[-1].all():
-            return known[-1]
-    while not (covered := np.any(fitting, axis=0)).all():
-        if len(known) > _MOST_TRIES:
-            raise NotKnown("more orders than can be told apart")
-        missing = np.flatnonzero(~covered)
-        target = int(missing[len(missing) // 2])
-        program = _probe(kernel, block, given, target)
-        for way, (extras, whole) in product(sums.WAYS, _with_extras(program, given)):
-            known.append(_rule(trees.describe(program) + extras, whole, way, given))
-            fitting.append(fits(known[-1]))
-            if fitting[-1][target]:
-                break
-        else:
-            raise NotKnown(f"no order of additions fits place {target} of the output")
-    ranks = np.argsort(-np.sum(fitting[1:], axis=1), kind="stable")
-    return _merge(known, ranks[np.argmax(np.array(fitting[1:])[ranks], axis=0)])
-
-
-def _samples(kernel: Kernel, block: int) -> Iterator[tuple[Operands, Array]]:
-    """Yields operands and outputs of random runs, until each place has been seen often."""
-    random, seen, turn = np.random.default_rng(1), 0, 0
-    stored = {at: kernel.constant(at) for at in range(1, len(kernel.node.input))}
-    drawn = {
-        at: random.standard_normal(value.shape).astype(np.float32)
-        for at, value in stored.items()
-        if value is not None
-    }
-    kernel = kernel.with_constants(drawn)
-    while turn < _LEAST_RUNS or seen < _LEAST_SEEN:
-        inputs = kernel.draw(random)
-        given, output = _operands(kernel, block, inputs), _output(kernel, block, inputs)
-        yield given, output
-        seen, turn = seen + output.size // given.places, turn + 1
-
-
-def _merge(rules: Sequence[Rule], choice: Array) -> Rule:
-    """Returns the rule that has at each position the order of the rule that `choice` names."""
-    ends = [*np.flatnonzero(np.diff(choice)) + 1, len(choice)]
-    numbers = [int(choice[end - 1]) for end in ends]
-    used = list(dict.fromkeys(numbers))
-    ranges = [[used.index(number), int(end)] for number, end in zip(numbers, ends, strict=True)]
-    texts = [
-        f"{rules[number].text} below place {end}"
-        for number, end in list(zip(numbers, ends, strict=True))[:_MOST_TOLD]
-    ]
-    text = rules[used[0]].text if len(used) == 1 else "; ".join(texts)
-    orders = [rules[number].facts["orders"][0] for number in used]
-    return Rule(text, {"orders": orders, "ranges": ranges})
+        facts = {"program": whole, "fused": fused, "from_zero": from_zero}
+        yield Rule(f"{sums.WAYS[fused, from_zero]}, {text}{place}", facts)
+    program = _probe(kernel, block, given, row, column)
+    for place, whole in _with_extras(program, given):
+        yield from sums.rules_of_order(whole, trees.describe(program) + place)
 
 
 def _output(kernel: Kernel, block: int, inputs: Mapping[str, Array]) -> Array:
@@ -211,14 +176,15 @@ def _output(kernel: Kernel, block: int, inputs: Mapping[str, Array]) -> Array:
     return layouts.from_blocks(out, block) if block else out
 
 
-def _probe(kernel: Kernel, block: int, given: Operands, place: int) -> trees.Program:
-    """Returns the order of products at a place of the output, which probes find."""
+def _probe(
+    kernel: Kernel, block: int, given: Convolution, filter_: int, pixel: int
+) -> trees.Program:
+    """Returns the order of products at a pixel of the output, which probes find."""
     x = given.x
     numbers = np.arange(1, x[0].size + 1).reshape(1, *x.shape[1:])  # 0 is beyond the input
     windows = patches(padded(numbers, given.slid), given.slid)[0]
     channels = given.w.shape[1]
-    filter_, position = (0, place) if given.slid.pixels > 1 else (place, 0)
-    read = windows[:channels].reshape(given.terms, -1)[:, position]
+    read = windows[:channels].reshape(given.terms, -1)[:, pixel]
     inside = np.flatnonzero(read)
     fixed = {1: np.ones_like(given.w)}
     fixed |= {2: np.zeros_like(given.bias)} if given.bias is not None else {}
@@ -233,29 +199,14 @@ def _probe(kernel: Kernel, block: int, given: Operands, place: int) -> trees.Pro
         values[0].reshape(-1)[read[inside] - 1] = terms
         values = layouts.to_blocks(values, block) if is_blocked else values
         out = _output(probed, block, {**feeds, kernel.node.input[0]: values})
-        return float(out[0, filter_].flat[position])
+        return float(out[0, filter_].flat[pixel])
 
     if kernel.constant(0) is not None or len(inside) < 2:
         raise NotKnown("the input cannot be probed")
     return trees.with_terms(trees.find_program(add, len(inside)), inside)
 
 
-def _activation(kernel: Kernel) -> Kernel | None:
-    """Returns the activation at the end of a fused kernel as a kernel of its own."""
-    name = kernel.attributes.get("activation")
-    if not name:
-        return None
-    numbers = kernel.attributes.get("activation_params", [])
-    stored = dict(zip(("low", "high"), numbers, strict=False)) if name == "Clip" else {}
-    attributes = {} if stored else dict(zip(("alpha", "beta"), numbers, strict=False))
-    node = helper.make_node(name, ["x", *stored], ["y"], **attributes)
-    slid = slide(kernel.shape(0) or (), kernel.shape(1) or (), kernel.attributes)
-    shape = (kernel.shape(0) or ())[0], (kernel.shape(1) or ())[0], *slid.out
-    constants = {key: np.array(value, np.float32) for key, value in stored.items()}
-    return Kernel(node, {"x": (_FLOAT, shape)}, constants, {"": 17}, kernel.threads)
-
-
-_CONV = _Conv()
+_CONV = WithActivation(_Conv())
 REPLAYS = {
     "Conv": _CONV,
     "com.microsoft:FusedConv": _CONV,

@@ -13,8 +13,9 @@ from onnx import helper
 
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.orders import orders_of_products
-from tracer.arithmetic.regions import Operands, Sample, find_regions, replay_regions
+from tracer.arithmetic.regions import Sample, find_regions, replay_regions
 from tracer.arithmetic.rule import NotKnown, Rule
+from tracer.arithmetic.sums import Operands
 from tracer.interpreter.ops.conv import geometry
 from tracer.support.types import Array
 
@@ -73,7 +74,7 @@ class _ConvTranspose:
 def _operands(image: Array, w: Array, group: int) -> Operands:
     """Returns the products of weights (C, M / group, *kernel) and an image (C, *size)."""
     a = w.reshape(group, len(w) // group, -1).swapaxes(1, 2)
-    return Operands(a, image.reshape(group, len(w) // group, -1), None)
+    return Operands(a, image.reshape(group, len(w) // group, -1))
 
 
 def _without_overlap(kernel: Kernel) -> Kernel:

@@ -9,9 +9,9 @@ import numpy as np
 
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.orders import orders_of_products
-from tracer.arithmetic.regions import Operands, Sample, find_regions, replay_regions
+from tracer.arithmetic.regions import Sample, find_regions, replay_regions
 from tracer.arithmetic.rule import NotKnown, Rule
-from tracer.arithmetic.sums import sum_rules
+from tracer.arithmetic.sums import Operands, sum_rules
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric.block_weights import unpacked
 from tracer.interpreter.ops.packed_weights import PackedProduct, packed_product
@@ -105,7 +105,7 @@ def _operands(kernel: Kernel, inputs: Mapping[str, Array]) -> Operands:
     weights = np.concatenate(
         [product.weights.dequantized(each) for each in product.weights.pieces()]
     )
-    shape = len(product.rows), len(weights)
+    shape = 1, len(product.rows), len(weights)
     bias = None if product.bias is None else np.broadcast_to(product.bias, shape)
     return Operands(product.rows[None], weights.T[None], bias)
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from onnx import helper
 
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.orders import orders_of_products
-from tracer.arithmetic.regions import Operands, Sample, find_regions, replay_regions
-from tracer.arithmetic.replays import interpreter, replay_of
-from tracer.arithmetic.rule import NotKnown, Rule, reveal
-from tracer.arithmetic.sums import sum_rules
+from tracer.arithmetic.regions import Sample, find_regions, replay_regions
+from tracer.arithmetic.replays import interpreter
+from tracer.arithmetic.replays.fused import WithActivation
+from tracer.arithmetic.rule import NotKnown, Rule
+from tracer.arithmetic.sums import Operands, sum_rules
 from tracer.support.types import Array
 
 _FLOATS = (np.float32, np.float64)
@@ -51,42 +51,6 @@ class _Products:
         return [replay_regions(facts, _operands(kernel, values)).reshape(shape)]
 
 
-class _WithActivation:
-    """Products of matrices that end with a unary function: FusedGemm."""
-
-    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
-        activation = _activation(kernel)
-        products = reveal(_PRODUCTS, _gemm(kernel))
-        last = reveal(replay_of("", activation.op_type), activation)
-        facts = {"products": products.facts, "activation": last.facts}
-        yield Rule(f"{products.text}; then {activation.op_type}: {last.text}", facts)
-
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
-        activation = _activation(kernel)
-        sums = _PRODUCTS.replay(_gemm(kernel), facts["products"], inputs)
-        last = replay_of("", activation.op_type)
-        return last.replay(activation, facts["activation"], {"x": sums[0]})
-
-
-def _gemm(kernel: Kernel) -> Kernel:
-    bare = kernel.without_attributes(*(n for n in kernel.attributes if n.startswith("activation")))
-    bare.node.op_type, bare.node.domain = "Gemm", ""
-    return bare
-
-
-def _activation(kernel: Kernel) -> Kernel:
-    """Returns the kernel of the function that a product ends with, of an input "x"."""
-    values = kernel.attributes
-    given = {name: values.get(f"activation_{name}") for name in ("alpha", "beta", "gamma")}
-    given = {name: value for name, value in given.items() if value is not None}
-    node = helper.make_node(values["activation"], ["x"], ["y"], **given)
-    left, right = kernel.shape(0) or (), kernel.shape(1) or ()
-    shape = left[bool(values.get("transA"))], right[not values.get("transB")]
-    return Kernel(node, {"x": (_dtype(kernel, 0), shape)}, {}, kernel.opsets, kernel.threads)
-
-
 def _dtype(kernel: Kernel, position: int) -> np.dtype[Any]:
     constant = kernel.constant(position)
     return kernel.inputs[kernel.node.input[position]][0] if constant is None else constant.dtype
@@ -114,7 +78,7 @@ def _operands(kernel: Kernel, values: list[Array | None]) -> Operands:
     else:
         a = np.broadcast_to(a, (*batch, *a.shape[-2:])).reshape(-1, *a.shape[-2:])
         b = np.broadcast_to(b, (*batch, *b.shape[-2:])).reshape(-1, *b.shape[-2:])
-    shape, bias = (len(a) * a.shape[1], b.shape[2]), None
+    shape, bias = (*a.shape[:2], b.shape[2]), None
     if _has_bias(kernel):
         beta = a.dtype.type(kernel.attributes.get("beta", 1.0))
         bias = np.broadcast_to(values[2] * beta, shape)
@@ -200,5 +164,5 @@ REPLAYS = {
     "MatMul": _PRODUCTS,
     "Gemm": _PRODUCTS,
     "com.microsoft:FusedMatMul": _PRODUCTS,
-    "com.microsoft:FusedGemm": _WithActivation(),
+    "com.microsoft:FusedGemm": WithActivation(_PRODUCTS, "Gemm"),
 }
