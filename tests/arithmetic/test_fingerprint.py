@@ -12,12 +12,15 @@ import onnx
 import pytest
 
 import tracer
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import render
 from tracer.arithmetic import fingerprint, layouts, recipes, runs
 from tracer.cli import main
 from tracer.errors import InputError
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
 from tracer.records import environment
+from tracer.records.bits import BitComparison, OutputDifference, SideBits
 
 MODELS = Path(__file__).parents[2] / "models"
 LENET = MODELS / "lenet/lenet.int8.onnx"
@@ -194,3 +197,10 @@ def test_a_processor_whose_pairs_saturate_is_replayed_here():
 def test_what_bits_have_no_use_for_is_refused(capsys, options, words):
     assert main(["compare", str(LENET), *options]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_as_many_outputs_are_shown_as_are_asked_for():
+    outputs = tuple(OutputDifference(f"y{n}", 1, 2) for n in range(20))
+    result = BitComparison("A", (SideBits("B", 3, None, outputs),))
+    assert len(result.to_pandas(ViewOptions(top=3))) == 3
+    assert render(result, "md", ViewOptions(top=5)).count(b"50.00%") == 5

@@ -48,9 +48,9 @@ def in_state(facts):
 
 def in_convolution(facts):
     """Changes the order of the sums that come before the activation."""
-    (order,) = facts["orders"]
+    (order,) = facts["sums"]
     program = orders.blocks(16, 4, bias=True)
-    return {**facts, "orders": [{**order, "program": program}]}
+    return {**facts, "sums": [{**order, "program": program}]}
 
 
 def along_others(facts):
