@@ -11,7 +11,8 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
 
 ORDERS = ("sequential", "channelwise", "chunked(3)", "tree", "lanes(2)", "sorted", "maddubs(2)",
-          "tiles(3:8)", "tiles(2:9:symmetric,2:8)", "tiles(2x2:8,3)")  # fmt: skip
+          "tiles(3:8)", "tiles(2:9:symmetric,2:8)", "tiles(2x2:8,3)", "positionwise",
+          "positionwise(2,chunked(3))", "positionwise(tiles(2:8))")  # fmt: skip
 ROUNDINGS = ("half-even", "half-away", "floor", "truncate", "stochastic(7)")
 
 

@@ -33,7 +33,8 @@ from tracer.interpreter.numeric.windows import window
 
 ORDERS = ("sequential", "sequential", "channelwise", "chunked(5)", "chunked(16)", "lanes(4)",
           "tree", "maddubs(4)", "sorted", "tiles(6:16)", "tiles(9:14:wrap)",
-          "tiles(2:15,4:15)")  # fmt: skip
+          "tiles(2:15,4:15)", "positionwise", "positionwise(tiles(2:16,2))",
+          "positionwise(2,chunked(18))")  # fmt: skip
 OVERFLOWS = ("saturate", "saturate", "symmetric", "wrap", "zero", "error")
 ROUNDINGS = ("half-even", "half-away", "floor", "truncate", "stochastic(7)")
 ALIKE = 200

@@ -17,7 +17,8 @@ from tracer.interpreter.numeric import parallel
 
 ORDERS = ("sequential", "channelwise", "chunked(5)", "tree", "lanes(4)", "maddubs(4)", "sorted",
           "tiles(5:12:symmetric)", "tiles(7:14:wrap)", "tiles(3:10:zero)", "tiles(3:8,2:9:wrap)",
-          "tiles(2x4:16:wrap)", "tiles(all:17)", "tiles(4,2:15)")  # fmt: skip
+          "tiles(2x4:16:wrap)", "tiles(all:17)", "tiles(4,2:15)",
+          "positionwise", "positionwise(2)", "positionwise(tiles(2:12,2))")  # fmt: skip
 OVERFLOWS = ("saturate", "symmetric", "wrap", "zero", "error")
 ROUNDINGS = ("half-even", "half-away", "floor", "truncate", "stochastic(3)")
 RANGES = {  # the lowest and the highest number of an operand

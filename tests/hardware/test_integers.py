@@ -102,6 +102,43 @@ def operands(name, shape, random):
         yield np.where(random.random(size) < 0.3, corner, numbers)
 
 
+def neighbours_by_position(products):
+    """Pairs of 16 bits of the products (C, V) of a window, channels innermost."""
+    return maddubs(np.asarray(products).T.reshape(-1).tolist())
+
+
+@pytest.mark.parametrize("op_type", ["QLinearConv", "ConvInteger"])
+def test_maddubs_pairs_neighbouring_channels_in_convolutions(op_type):
+    """As onnxruntime's AVX2 kernels were seen to: pairs in QLinearConv, none in ConvInteger."""
+    random = np.random.default_rng(5)
+    x, w = (
+        each.reshape(shape)
+        for each, shape in zip(
+            operands("x86-maddubs", (6, 27, 25), random), ((3, 9, 25), (6, 3, 3, 3)), strict=True
+        )
+    )
+    x = x.reshape(1, 27, 5, 5)[:, :3]
+    one, y_scale = np.float32(1), np.float32(400)
+    scales = {"s": one, "ys": y_scale, "p": np.uint8(100), "wp": np.int8(0), "yp": np.uint8(128)}
+    body = {
+        "ConvInteger": "y = ConvInteger <kernel_shape=[3,3]> (x, w, p)",
+        "QLinearConv": "y = QLinearConv <kernel_shape=[3,3]> (x, s, p, w, s, wp, ys, yp)",
+    }[op_type]
+    kind = "int32" if op_type == "ConvInteger" else "uint8"
+    used = scales if op_type == "QLinearConv" else {"p": scales["p"]}
+    proto = model(f"(uint8[1,3,5,5] x) => ({kind}[1,6,3,3] y) {{ {body} }}", w=w, **used)
+    output, _ = narrowed(proto, parse_policy("x86-maddubs"), x)
+    add = exact if op_type == "ConvInteger" else neighbours_by_position
+    for m, i, j in np.ndindex(6, 3, 3):
+        window = x[0, :, i : i + 3, j : j + 3].astype(int).reshape(3, 9)
+        products = window * w[m].reshape(3, 9)
+        total = add(products.reshape(-1).tolist() if add is exact else products)
+        total -= 100 * int(w[m].astype(int).sum())
+        if op_type == "QLinearConv":
+            total = int(np.clip(np.rint(np.float32(total) / y_scale) + 128, 0, 255))
+        assert output[0, m, i, j] == total
+
+
 def test_every_preset_of_integers_has_a_rule_here():
     assert RULES.keys() == INTEGERS.keys()
 

@@ -72,6 +72,10 @@ def test_products_have_a_width_of_their_own():
         ("chunked(4)", [[[0, 1, 2, 3], [4, 5, -1, -1]], [[0, 1]]]),
         ("tree", [[[0, 1], [2, 3], [4, 5]], [[0, 1], [2, -1]], [[0, 1]]]),
         ("lanes(4)", [[[0, 4], [1, 5], [2, -1], [3, -1]], [[0, 1, 2, 3]]]),
+        ("positionwise", [[[0, 3, 1, 4, 2, 5]]]),
+        ("positionwise(1)", [[[0, 1, 2, 3, 4, 5]]]),
+        ("positionwise(channelwise)", [[[0, 3], [1, 4], [2, 5]], [[0, 1, 2]]]),
+        ("positionwise(9,tiles(2:16,2))", [[[0, 3], [1, 4], [2, 5]], [[0, 1], [2, -1]], [[0, 1]]]),
         ("maddubs(2)", [[[0, 1], [2, 3], [4, 5]], [[0, 2], [1, -1]], [[0, 1]]]),
     ],
 )
@@ -81,7 +85,12 @@ def test_an_order_says_what_is_added_to_what(spelling, sums):
     assert named(str(order)) == order
 
 
-@pytest.mark.parametrize("spelling", ["", "foo", "chunked", "chunked(0)", "tree(2)", "chunked(-1)"])
+@pytest.mark.parametrize(
+    "spelling",
+    ["", "foo", "chunked", "chunked(0)", "tree(2)", "chunked(-1)", "positionwise(0)",
+     "positionwise(sorted)", "positionwise(2,)", "positionwise(2,tree,tree)",
+     "positionwise(positionwise)"],
+)  # fmt: skip
 def test_what_is_not_an_order_is_refused(spelling):
     with pytest.raises(UsageError):
         named(spelling)

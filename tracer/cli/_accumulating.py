@@ -88,8 +88,8 @@ class _Sums:
         group=_GROUP, reads=("choice", *OVERFLOWS),
     )  # fmt: skip
     order: str | None = option(
-        "Order of additions: sequential, channelwise, tree, chunked(32), lanes(8), sorted, "
-        "maddubs, tiles(256:16).  [default: sequential]",
+        "Order of additions: sequential, channelwise, positionwise, tree, chunked(32), lanes(8), "
+        "sorted, maddubs, tiles(256:16).  [default: sequential]",
         None, group=_GROUP, metavar="ORDER",
     )  # fmt: skip
     bias: str | None = option(

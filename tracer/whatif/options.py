@@ -50,8 +50,8 @@ class WhatIfOptions:
     """
 
     orders: tuple[str, ...] = option(
-        "Orders of addition: sequential, channelwise, tree, chunked(32), lanes(8), sorted, "
-        "maddubs.  [default: sequential]",
+        "Orders of addition: sequential, channelwise, positionwise, tree, chunked(32), lanes(8), "
+        "sorted, maddubs.  [default: sequential]",
         ("sequential",), group=SUMS, rule=_WORDS, flag="--order", common=True,
     )  # fmt: skip
     overflows: tuple[Overflow, ...] = option(

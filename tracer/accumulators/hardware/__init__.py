@@ -6,7 +6,7 @@ A new preset is one entry of a module's `PRESETS`, and its test.
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
 
@@ -21,7 +21,8 @@ device; with a library that runs on the device; or with the published rule alone
 class Preset:
     """The accumulator of a device or library, with the `source` of its rule.
 
-    `what` it does and what it `leaves_out` are one sentence each.
+    `what` it does and what it `leaves_out` are one sentence each. `instead` has the accumulators
+    of operators that the library adds otherwise.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Preset:
     status: Status
     leaves_out: str
     accumulator: AnyAccumulator
+    instead: Mapping[str, AnyAccumulator] = field(default_factory=dict)
 
     @property
     def zero_points(self) -> str:

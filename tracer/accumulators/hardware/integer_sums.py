@@ -3,7 +3,7 @@
 from tracer.accumulators.hardware import Preset
 from tracer.accumulators.spec import Register
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.orders import Level, Tiles
+from tracer.accumulators.spec.orders import Level, Positionwise, Tiles
 
 _FBGEMM_TERMS = 256
 """Terms of a block (KCB in PackingTraits-inl.h), after which FBGEMM spills its 16 bits."""
@@ -55,7 +55,9 @@ PRESETS = (
         accumulator=Accumulator(
             32,
             "wrap",
-            Tiles((Level(2, _SATURATING), Level(_FBGEMM_TERMS // 2, _SATURATING))),
+            Positionwise(
+                inner=Tiles((Level(2, _SATURATING), Level(_FBGEMM_TERMS // 2, _SATURATING)))
+            ),
             zero_points="after",
         ),
     ),
@@ -93,13 +95,18 @@ PRESETS = (
     # hundred terms with it, and their sums wrap.
     Preset(
         name="x86-maddubs",
-        what="Pairs of uint8 by int8 products saturate at 16 bits; pairs of pairs go to 32 bits.",
-        source="VPMADDUBSW (Intel SDM 2B); onnxruntime, QgemmU8X8KernelAvx2.S",
+        what="Pairs of uint8 by int8 products, of neighbouring channels at one position, saturate "
+        "at 16 bits; pairs of pairs go to 32 bits. ConvInteger is exact.",
+        source="VPMADDUBSW (Intel SDM 2B); revealed from onnxruntime's kernels",
         status="checked against another library",
-        leaves_out="Convolutions pair kernel positions before channels; int8 inputs are shifted.",
+        leaves_out="Depthwise convolutions and products of int8 inputs, which are exact.",
         accumulator=Accumulator(
-            32, "wrap", Tiles((Level(2, _SATURATING), Level(2))), zero_points="after"
+            32,
+            "wrap",
+            Positionwise(inner=Tiles((Level(2, _SATURATING), Level(2)))),
+            zero_points="after",
         ),
+        instead={"ConvInteger": Accumulator(32, "wrap", zero_points="after")},
     ),
     Preset(
         name="x86-vnni",
@@ -123,7 +130,8 @@ PRESETS = (
         what="Products 8 apart are added in 16 bits, which wrap; neighbours then go to 32 bits.",
         source="XNNPACK, qs8-gemm c2-neon-mull-dup.c.in (MLAL)",
         status="modelled",
-        leaves_out="Layouts c4, c8 and c16, and processors with dot products of bytes.",
+        leaves_out="Layouts c4, c8 and c16, processors with dot products of bytes, and "
+        "convolutions, which begin new pairs at each position.",
         accumulator=Accumulator(
             32,
             "wrap",

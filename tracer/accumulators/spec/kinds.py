@@ -55,10 +55,14 @@ class Kind:
 
 
 class Parsed(NamedTuple):
-    """An accumulator, and the properties that it takes from options beside its spelling."""
+    """An accumulator, and the properties that it takes from options beside its spelling.
+
+    `instead` has the accumulators of operators that a preset adds otherwise.
+    """
 
     accumulator: AnyAccumulator
     takes: frozenset[str]
+    instead: Mapping[str, AnyAccumulator]
 
 
 def parse(text: str, like: Accumulator) -> Parsed:
@@ -69,7 +73,8 @@ def parse(text: str, like: Accumulator) -> Parsed:
     for kind in (WIDTH, *KINDS):  # most texts are widths
         accumulator = kind.parse(text, like)
         if accumulator is not None:
-            return Parsed(accumulator, kind.takes)
+            preset = hardware.presets().get(text)
+            return Parsed(accumulator, kind.takes, preset.instead if preset else {})
     names = [name for kind in KINDS for name in kind.names()]
     near = suggest(text.partition("(")[0], names) or f"It is one as {examples()}; "
     hint = f"{near}tracer interpret --list-accumulators has all names."

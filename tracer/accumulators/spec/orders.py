@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, ClassVar
 
@@ -115,6 +115,59 @@ class Channelwise(Order):
         if terms.window == 1:
             return (one_group(terms.count),)
         return Stage(rows_of(terms.count, terms.window)), one_group(terms.channels)
+
+
+@dataclass(frozen=True, slots=True)
+class Positionwise(Order):
+    """Kernel position by kernel position, the channels innermost, in an `inner` order.
+
+    So do libraries and arrays that lay activations out with the channels last. `block` channels
+    at a time go over the whole window; 0 takes all. A matrix product has one position. Raises
+    UsageError for an inner order that depends on the products.
+    """
+
+    block: int = 0
+    inner: Order = field(default_factory=Sequential)
+
+    def __post_init__(self) -> None:
+        if self.inner.reorders or isinstance(self.inner, Positionwise):
+            raise UsageError(
+                f"an order {self.inner} within positionwise",
+                f"It is one of {', '.join(_within_positions())}.",
+            )
+
+    @classmethod
+    def read(cls, sizes: Sequence[str]) -> Positionwise:
+        """Returns the order with a block of channels, an inner order, or both."""
+        first, *others = sizes or ("",)
+        is_block = first.isascii() and first.isdigit() and 0 < len(first) <= _DIGITS
+        inner = others if is_block else list(sizes)
+        if len(inner) > 1:
+            raise UsageError(
+                f"order 'positionwise({','.join(sizes)})'",
+                "It is as in positionwise, positionwise(16) or positionwise(16,tiles(2:16)).",
+            )
+        block = int(first) if is_block else 0
+        if is_block:
+            check_size("a block of channels", block)
+        return cls(block, named(inner[0]) if inner else Sequential())
+
+    def stages(self, terms: Terms) -> tuple[Stage, ...]:
+        """Returns the stages of the inner order, of the terms in this order."""
+        count = terms.channels if not self.block else min(self.block, terms.channels)
+        places = np.arange(terms.count, dtype=np.intp).reshape(terms.channels, terms.window)
+        parts = [places[low : low + count].T for low in range(0, terms.channels, max(count, 1))]
+        order = np.concatenate([part.reshape(-1) for part in parts] or [places.reshape(-1)])
+        by_position = Terms(terms.window, terms.channels) if len(parts) == 1 else Terms(terms.count)
+        first, *rest = self.inner.stages(by_position)
+        return Stage(np.where(first.groups >= 0, order[first.groups], -1), first.register), *rest
+
+    def __str__(self) -> str:
+        """The spelling that `named` reads."""
+        block = [str(self.block)] if self.block else []
+        inner = [] if self.inner == Sequential() else [str(self.inner)]
+        parts = ",".join(block + inner)
+        return f"positionwise({parts})" if parts else "positionwise"
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +384,15 @@ def _orders() -> Mapping[str, type[Order]]:
         for name, value in sorted(globals().items())
         if isinstance(value, type) and issubclass(value, Order) and value is not Order
     }
+
+
+def _within_positions() -> Sequence[str]:
+    """Returns the names of orders that `positionwise` may have within."""
+    return [
+        name
+        for name, order in _orders().items()
+        if order is not Positionwise and not order.reorders
+    ]
 
 
 def rows_of(count: int, length: int) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -35,13 +35,19 @@ class Entry(Generic[ValueT]):
     """The value of the nodes that `pattern` matches; `text` is the entry as the user wrote it.
 
     A pattern is a node's key, its operator or its module, with `*`, `?` and `[…]` as in a shell.
-    With `exact`, it is a node's key and nothing else.
+    With `exact`, it is a node's key and nothing else. `instead` has the values of operators that
+    have another one.
     """
 
     pattern: str
     value: ValueT
     text: str
     exact: bool = False
+    instead: Mapping[str, ValueT] = field(default_factory=dict)
+
+    def value_of(self, node: Node) -> ValueT:
+        """Returns the value of a node that the pattern describes."""
+        return self.instead.get(node.op_type, self.value)
 
     def matches(self, node: Node) -> bool:
         """Whether the pattern describes the node's key, operator or module."""
@@ -150,14 +156,18 @@ class Policy:
 
         Raises UsageError for an entry other than `*` that is the first match of no node.
         """
-        accumulators = first_matches(self.accumulators, nodes)
+        entries, by_key = (
+            first_matches(self.accumulators, nodes),
+            {node.key: node for node in nodes},
+        )
+        accumulators = {key: entry.value_of(by_key[key]) for key, entry in entries.items()}
         formats = {key: entry.value for key, entry in first_matches(self.formats, nodes).items()}
         operands = {key: entry.value for key, entry in first_matches(self.operands, nodes).items()}
         return {
-            key: Rule(entry.value, format=formats.get(key))
-            if isinstance(entry.value, Accumulator)
-            else Rule(entry.value, operands=operands.get(key))
-            for key, entry in accumulators.items()
+            key: Rule(accumulator, format=formats.get(key))
+            if isinstance(accumulator, Accumulator)
+            else Rule(accumulator, operands=operands.get(key))
+            for key, accumulator in accumulators.items()
         }
 
 
@@ -227,7 +237,10 @@ def parse_policy(
                 f"{name} {own}: no accumulator of the policy takes it",
                 f"'{parsed.accumulators[0].value.accumulator}' has its own; leave out the option.",
             )
-    accumulators = tuple(Entry(e.pattern, e.value.accumulator, e.text) for e in parsed.accumulators)
+    accumulators = tuple(
+        Entry(each.pattern, each.value.accumulator, each.text, instead=each.value.instead)
+        for each in parsed.accumulators
+    )
     return _with_formats(accumulators, fixed, operands, parsed.fixed, parsed.operands)
 
 
@@ -306,7 +319,7 @@ def _table_accumulator(table: Mapping[str, Any], like: Accumulator) -> Parsed:
     properties = {name: value for name, value in table.items() if name in PROPERTIES}
     own = replace(like, **properties)
     if "bits" in table:
-        return Parsed(replace(own, bits=table["bits"]), kinds.WIDTH.takes)
+        return Parsed(replace(own, bits=table["bits"]), kinds.WIDTH.takes, {})
     parsed = kinds.parse(table["accumulator"].strip(), own)
     untaken = [name for name in properties if name not in parsed.takes]
     if untaken:
