@@ -148,7 +148,14 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
             "time_share": where_resolved(mean / total) if total else np.nan,
             "time_us_raw": raw.mean,
             "time_us_replayed": [_replayed(run, members) for members in rows.members.values()],
-            "time_us_device": [_on_device(run, members) for members in rows.members.values()],
+            "time_us_device": [
+                _sum_of([run.kernels[m].device_us for m in members])
+                for members in rows.members.values()
+            ],
+            "time_us_host": [
+                _sum_of([run.kernels[m].host_us for m in members])
+                for members in rows.members.values()
+            ],
             "kernels": [
                 "; ".join(dict.fromkeys(run.kernels[m].name for m in ms))
                 for ms in rows.members.values()
@@ -245,7 +252,7 @@ def _without_a_free_processor(run: Run) -> Iterator[str]:
     """
     threads = run.threads or (run.use.processors if run.use else 0)
     few = len(run.counted.wall_us) < _SEVERAL
-    if run.use is None or few or threads < max(run.use.processors, 2):
+    if run.is_on_device or run.use is None or few or threads < max(run.use.processors, 2):
         return
     medians = np.median(in_batches(run.counted.wall_us), axis=1)
     low, high = np.quantile(medians, [0.05, 0.95])
@@ -368,8 +375,7 @@ def _replayed(run: Run, members: Sequence[int]) -> float:
     return float(sum(run.replayed_us[m] * run.kernels[m].calls for m in members))
 
 
-def _on_device(run: Run, members: Sequence[int]) -> float:
-    """Returns the time on the device of what kernels launched, µs per run; NaN if not measured."""
-    times = [run.kernels[m].device_us for m in members]
+def _sum_of(times: Sequence[float | None]) -> float:
+    """Returns the sum of the times that were measured; NaN if none was."""
     known = [time for time in times if time is not None]
     return float(sum(known)) if known else float("nan")

@@ -5,7 +5,8 @@ the operators they call. The outermost operators are the rows of the node table.
 the user's code marks, is a row for the time between the operators inside, which keep their own
 rows. Every operator and range is a kernel with its own time, excluding its children. Its call site
 is its row, the enclosing kernels, its name, and the count of that name there before. So runs that
-take different paths agree on the call sites they share.
+take different paths agree on the call sites they share. What an accelerator did is a kernel inside
+the operator that launched it; then operators have no time of their own but that of the host.
 """
 
 from collections import Counter, defaultdict
@@ -45,14 +46,38 @@ class Kind(Enum):
     MEMORY = "memory"
 
 
+class Launch(NamedTuple):
+    """A call of an accelerator's runtime, such as `cudaLaunchKernel`, on a thread of the host."""
+
+    name: str
+    start: int
+    end: int
+    thread: int
+
+
+class Work(NamedTuple):
+    """A kernel or a copy of memory that a `stream` of an accelerator did from `start` to `end`, ns.
+
+    `operator` identifies the span that launched it, 0 where no operator did; `launch` is the call
+    that did, where it is known. All kernels of a captured graph have the same launch.
+    """
+
+    name: str
+    start: int
+    end: int
+    stream: int
+    operator: int = 0
+    launch: Launch | None = None
+
+
 class Span(NamedTuple):
     """An interval from `start` to `end` (ns) on a thread.
 
     `name` is a module path, a phase, a range, or the framework's name of an operator. A backward
     span has the `origin` of its forward span; without one it belongs to the row before it. `module`
-    is set where the framework knows the module; by default the enclosing span decides. `device_ns`
-    is time on an accelerator's clock and replaces the interval. A memory span allocates `nbytes`,
-    or frees them where negative.
+    is set where the framework knows the module; by default the enclosing span decides. A span of
+    `work` stands where an accelerator's work was launched, and has its time. A memory span
+    allocates `nbytes`, or frees them where negative.
     """
 
     kind: Kind
@@ -62,7 +87,7 @@ class Span(NamedTuple):
     thread: int = 0
     origin: int | None = None
     module: str | None = None
-    device_ns: int | None = None
+    work: Work | None = None
     inputs: tuple[TensorType, ...] = ()
     nbytes: int = 0
 
@@ -106,17 +131,25 @@ class _Frame:
 
 @dataclass
 class Calls:
-    """The kernels and rows of all runs so far, and the own time (µs) of each kernel in each run."""
+    """The kernels and rows of all runs so far, and the own time (µs) of each kernel in each run.
+
+    `on_device` says that times are those of an accelerator's work.
+    """
 
     domain: str
+    on_device: bool = False
     sites: list[CallSite] = field(default_factory=list)
     operations: dict[str, OperatorRow] = field(default_factory=dict)
     _columns: dict[tuple[int | str, str, int], int] = field(default_factory=dict)
     _runs: list[tuple[Any, Any]] = field(default_factory=list)
+    _host: dict[int, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, spans: Iterable[Span]) -> None:
         """Adds a timed run."""
-        times = _Walk(self).over(spans)
+        device, host = _Walk(self).over(spans)
+        times = {column: device.get(column, 0.0) for column in host} if self.on_device else host
+        for column, host_ns in host.items():
+            self._host[column] += host_ns
         own = np.fromiter(times.values(), np.float32, len(times)) / np.float32(1e3)
         self._runs.append((np.fromiter(times, np.int32, len(times)), own))
 
@@ -137,6 +170,10 @@ class Calls:
         counts = np.bincount(columns, minlength=len(self.sites))
         return [float(mean) for mean in counts / len(self._runs)]
 
+    def host_us(self, column: int) -> float | None:
+        """Returns the mean own time of a kernel on the host, µs, if it has another on a device."""
+        return self._host[column] / len(self._runs) / 1e3 if self.on_device else None
+
     def column(self, parent: int | None, node: str, name: str, nth: int) -> int:
         """Returns the column of a kernel, a new column at its first call."""
         key = (node if parent is None else parent, name, nth)
@@ -155,14 +192,18 @@ class _Walk:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._times: dict[int, float] = defaultdict(float)
+        self._host: dict[int, float] = defaultdict(float)
         self._stacks: dict[int, list[_Frame]] = defaultdict(list)
         self._key_counts: Counter[str] = Counter()
         self._call_counts: Counter[tuple[int | str, str]] = Counter()
         self._origins: dict[int | None, str] = {}
         self._last_backward: str | None = None
 
-    def over(self, spans: Iterable[Span]) -> Mapping[int, float]:
-        """Returns own times, ns, by column; spans are sorted by start, the outer of two first."""
+    def over(self, spans: Iterable[Span]) -> tuple[Mapping[int, float], Mapping[int, float]]:
+        """Returns own times, ns, by column, on an accelerator and on the host.
+
+        Spans are sorted by start, the outer of two first.
+        """
         for span in sorted(spans, key=lambda s: (s.start, -s.end)):
             stack = self._stacks[span.thread]
             while stack and stack[-1].end <= span.start:
@@ -194,7 +235,7 @@ class _Walk:
                     # nested spans share an origin; the last one is the innermost operator
                     self._origins[span.origin] = node
                 stack.append(_Frame(span.end, outer.label, outer.module, node, column))
-        return self._times
+        return self._times, self._host
 
     def _column(self, span: Span, outer: _Frame, node: str) -> int:
         """Returns the column of a kernel, and adds its own time."""
@@ -202,12 +243,11 @@ class _Walk:
         nth = self._call_counts[parent, span.name]
         self._call_counts[parent, span.name] += 1
         column = self._calls.column(outer.column, node, span.name, nth)
-        if span.device_ns is not None:
-            self._times[column] += span.device_ns
-        else:
-            self._times[column] += span.end - span.start
-            if outer.column is not None:
-                self._times[outer.column] -= span.end - span.start
+        if span.work is not None:
+            self._times[column] += span.work.end - span.work.start
+        self._host[column] += span.end - span.start
+        if outer.column is not None:
+            self._host[outer.column] -= span.end - span.start
         return column
 
     def _row(self, span: Span, outer: _Frame) -> str:

@@ -100,8 +100,9 @@ def profile_of(calls: Calls, measured: Measured) -> Profiled:
             input_types=() if site.path not in outermost else calls.operations[site.node].inputs,
             output_types=(),
             calls=count,
+            host_us=calls.host_us(column),
         )
-        for site, count in zip(calls.sites, calls.calls(), strict=True)
+        for column, (site, count) in enumerate(zip(calls.sites, calls.calls(), strict=True))
     )
     wall, recorded = np.array(measured.wall_us), np.array(measured.recorded_us)
     count = sum(kernel.calls for kernel in kernels)
@@ -116,6 +117,8 @@ def profile_of(calls: Calls, measured: Measured) -> Profiled:
     ]
     subtracted = f"recording adds {overhead.total:.2f} µs to each of {count:,.0f} calls a run"
     negligible = "the overhead of recording is too small to measure, and is not subtracted"
+    if calls.on_device:
+        negligible = "recording adds nothing to kernels of the card, but slows their launches"
     note = (
         f"{subtracted if overhead.total else negligible}: a recorded run took "
         f"{np.median(recorded):,.0f} µs, an undisturbed run {np.median(wall):,.0f} µs (medians)"
@@ -155,6 +158,9 @@ class Recording(Protocol):
     def runs(self, count: int) -> RunTimer:
         """Records `count` runs, and returns their times."""
 
+    def notes(self, wall_us: float) -> tuple[str, ...]:
+        """Returns what else the runs tell, of which an undisturbed one takes `wall_us`."""
+
 
 class EagerExecutor(ABC, Generic[ModelT]):
     """Profiles live models of a framework; one class for each says how a model is opened."""
@@ -188,7 +194,10 @@ class EagerExecutor(ABC, Generic[ModelT]):
         overhead = self.overhead(settings)
         measured = Measured(
             self.name, settings.device, arrays, walls.us, recorded.us, overhead,
-            settings.notes(len(recorded.us), sum(recorded.us) / 1e6),
+            (
+                *settings.notes(len(recorded.us), sum(recorded.us) / 1e6),
+                *recording.notes(float(np.median(walls.us))),
+            ),
             use_of(walls, recorded, began),
         )  # fmt: skip
         return profile_of(recording.calls, measured)

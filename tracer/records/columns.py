@@ -225,6 +225,8 @@ SPECS = (
               "max", unit="bits", format="width"),
     _time("time_us_device", "device µs", 1,
           "time per run on the device of what the kernel launched; no part of `time_us`", "sum"),
+    _time("time_us_host", "host µs", 6,
+          "time per run on the host, where `time_us` is that on the device", "sum"),
 )  # fmt: skip
 
 JOINT = (

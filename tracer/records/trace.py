@@ -57,6 +57,8 @@ class Kernel:
     their order. What the kernel launched took `device_us` on the device per run, a time that is not
     in the samples of a run; None where nothing measured it. `varying` are the types of calls whose
     types differ, where all calls were looked at; a size that differs is None in `output_types`.
+    Where samples are times on the device, `host_us` is the kernel's own time on the host, µs per
+    run; None elsewhere.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Kernel:
     parts: tuple[Kernel, ...] = ()
     device_us: float | None = None
     varying: tuple[CallTypes, ...] = ()
+    host_us: float | None = None
 
     @property
     def is_compiled(self) -> bool:
@@ -168,6 +171,11 @@ class Run:
     def is_emulated(self) -> bool:
         """Whether sums were computed as an accumulator does: then times are those of emulation."""
         return bool(self.sums or self.float_sums)
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether samples are times on an accelerator, which works while the host goes on."""
+        return any(kernel.host_us is not None for kernel in self.kernels)
 
     @property
     def has_undisturbed(self) -> bool:

@@ -228,7 +228,8 @@ def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
     lines = [
         *([busy] if busy else []),
         f"wall  {duration(measured['mean'])} per run ({spread}{plural(runs, kind)})",
-        f"nodes {duration(corrected)}, {coverage(run, nodes):.0%} of wall{overhead}",
+        f"nodes {duration(corrected)}{' on the device' * run.is_on_device}, "
+        f"{coverage(run, nodes):.0%} of wall{overhead}",
     ]
     backward = backward_share(nodes)
     if backward is not None:

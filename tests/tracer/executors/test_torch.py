@@ -2,7 +2,6 @@
 
 import dataclasses
 from contextlib import nullcontext
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -307,64 +306,3 @@ def test_a_loss_that_does_not_suit_is_refused(model, options, message):
 def test_a_device_that_is_not_there_is_a_clear_message():
     with pytest.raises(UsageError, match="torch sees no CUDA device"):
         executor.profile(Toy(), [X], dataclasses.replace(FEW, device="cuda"), silent)
-
-
-AUTOGRAD = "autograd::engine::evaluate_function: "
-
-
-@dataclasses.dataclass
-class Event:
-    """An event as Kineto has it, of an accelerator that this machine may lack."""
-
-    called: str
-    start: int
-    end: int
-    correlation: int = 0
-    linked: int = 0
-    on_device: bool = False
-    thread: int = 1
-    sequence: int = -1
-
-    def __getattr__(self, name):
-        from torch._C._autograd import DeviceType
-
-        values = {
-            "name": self.called,
-            "start_ns": self.start,
-            "end_ns": self.end,
-            "duration_ns": self.end - self.start,
-            "correlation_id": self.correlation,
-            "linked_correlation_id": self.linked,
-            "start_thread_id": self.thread,
-            "sequence_nr": self.sequence,
-            "device_type": DeviceType.CUDA if self.on_device else DeviceType.CPU,
-            "shapes": [],
-            "dtypes": [],
-        }
-        return lambda: values.get(name, False)
-
-
-def test_on_an_accelerator_the_time_is_that_of_the_kernels_an_operator_launched():
-    events = [
-        Event(marks.RUN, 0, 100_000),
-        Event(marks.MODULE + "fc", 5, 900),
-        Event("aten::linear", 10, 800, correlation=1, sequence=7),
-        Event("aten::addmm", 20, 700, correlation=2, sequence=7),
-        Event("cudaLaunchKernel", 30, 60, correlation=99),
-        Event("gemm", 50_000, 53_000, linked=2, on_device=True),
-        # autograd has a thread of its own for a device
-        Event(AUTOGRAD + "AddmmBackward0", 60_000, 61_000, 3, thread=2, sequence=7),
-        Event("aten::mm", 60_100, 60_900, correlation=4, thread=2),
-        Event("gemm", 70_000, 75_000, linked=4, on_device=True),
-        Event("cudaDeviceSynchronize", 62_000, 99_000, correlation=98),
-    ]  # fmt: skip
-    result = SimpleNamespace(events=lambda: events)
-    (run,) = marks.runs(SimpleNamespace(kineto_results=result), "cuda")
-    calls = Calls("torch")
-    calls.add(run)
-    times = {(p.node, p.name): t for p, t in zip(calls.sites, calls.samples()[0], strict=True)}
-    assert times["fc/linear", "aten::linear"] == 0
-    assert times["fc/linear", "aten::addmm"] == pytest.approx(3.0)
-    assert times["fc/linear (backward)", "aten::mm"] == pytest.approx(5.0)
-    assert sum(times.values()) == pytest.approx(8.0)
-    assert calls.operations["fc/linear (backward)"].module == "fc"

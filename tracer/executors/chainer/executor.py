@@ -170,6 +170,10 @@ class _Recording:
                 self.calls.add(self.recorder.take())
         return timer
 
+    def notes(self, wall_us: float) -> tuple[str, ...]:
+        """Returns nothing: hooks tell no more than calls."""
+        return ()
+
 
 def _recording(model: chainer.Link, arrays: Arrays, settings: EagerSettings) -> _Recording:
     """Returns the runs of `model`, after a first run that may fail; frees its outputs."""

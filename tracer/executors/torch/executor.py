@@ -7,8 +7,8 @@ of each operator; autograd's sequence numbers join backward operators to forward
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, reduce
@@ -21,7 +21,8 @@ from torch._C._profiler import _RecordFunctionFast
 from torch.autograd.profiler import profile
 
 from tracer.errors import UsageError
-from tracer.executors.calls import RANGE, Calls, Kind, Span, described
+from tracer.executors.calls import RANGE, Calls, Kind, Launch, Span, Work, described
+from tracer.executors.device import DeviceUse, launched
 from tracer.executors.eager import Arrays, EagerExecutor, Overhead, failing_clearly
 from tracer.executors.foreign.torch_trace import BACKWARD, tensor_types
 from tracer.executors.protocol import FrameworkExecutor
@@ -34,8 +35,16 @@ _CHAIN_TURNS = 5
 RUN, MODULE, PHASE = "tracer:run", "tracer:module:", "tracer:phase:"
 """Marks of this package among the names in the profile."""
 _MEMORY = "[memory]"
-_LAUNCHES = ("cuda", "cu", "hip")
-"""Prefixes of calls of an accelerator's runtime, which count for the calling operator."""
+_LAUNCH = re.compile(r"(?:cuda|cu|hip)[A-Z]\w*")
+"""A call of an accelerator's runtime or driver, which counts for the calling operator."""
+_WAITING = re.compile(r" Sync$|^Stream Wait Event$")
+"""An accelerator waits for an event, a stream or all work: Kineto records it on request."""
+_OVERHEAD = (
+    "Activity Buffer Request", "Buffer Flush", "Command Buffer Full", "Driver Compiler",
+    "Instrumentation", "Lazy Function Loading", "Resource", "Runtime Triggered Module Loading",
+    "UVM Activity Init", "Unrecognized", "Unknown",
+)  # fmt: skip
+"""What CUPTI itself and the loading of kernels cost, by the names that Kineto gives."""
 _AROUND = ("Torch-Compiled Region", "## Call CompiledFxGraph", "AOTDispatcher Runtime Wrapper")
 """Names of spans that torch.compile puts around the operators it calls."""
 _OPTIMIZER = "Optimizer."
@@ -145,7 +154,8 @@ def _opened(
             "are needed.",
         )
     with preserved(model, settings):
-        yield _Recording(_step(model, run, arrays, settings), modules)
+        step = _step(model, run, arrays, settings)
+        yield _Recording(step, modules, Calls("torch", on_device=settings.device != "cpu"))
 
 
 def _step(
@@ -171,8 +181,10 @@ class _Recording:
 
     step: Step
     modules: Callable[[], AbstractContextManager[None]]
-    calls: Calls = field(default_factory=lambda: Calls("torch"))
+    calls: Calls
     spans_per_run: int = 0
+    use: DeviceUse = field(default_factory=DeviceUse)
+    memory: tuple[str, ...] = ()
 
     @property
     def timed(self) -> Callable[[], float]:
@@ -182,6 +194,8 @@ class _Recording:
     def observe(self) -> None:
         """Records types and memory in a run of its own, and counts the spans of a run."""
         self.step.clear()  # torch warns when memory is freed that was not allocated in the session
+        if self.calls.on_device:
+            self.memory = tuple(_memory_of(self.step))
         with self.modules(), recorded_events(self.step.device, memory=True) as profile:
             self.step.timed()
         run = runs(profile, self.step.device)[0]
@@ -204,7 +218,12 @@ class _Recording:
                 timer.take(self.step.timed)
         for run in runs(profile, self.step.device)[1:]:
             self.calls.add(run)
+            self.use.add(run)
         return timer
+
+    def notes(self, wall_us: float) -> tuple[str, ...]:
+        """Returns how busy the accelerator was and what its memory held, if there is one."""
+        return (*self.use.notes(wall_us), *self.memory) if self.calls.on_device else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +280,7 @@ class _Eager(EagerExecutor[torch.nn.Module]):
         return _opened(model, model, arrays, settings, lambda: marked(model))
 
     def overhead(self, settings: EagerSettings) -> Overhead:
-        """Returns the overhead of recording a call; none is known on an accelerator."""
+        """Returns the overhead of recording a call; none, as an accelerator times its kernels."""
         return measure_overhead() if settings.device == "cpu" else Overhead(0.0, 0.0)
 
 
@@ -276,7 +295,7 @@ class _Compiled(_Eager):
         Raises the errors of the compiler too.
         """
         torch._dynamo.reset()  # else the compiler makes shapes of an earlier batch dynamic
-        options: dict[str, Any] = {"cpp.enable_kernel_profile": True}
+        options: dict[str, Any] = {"cpp.enable_kernel_profile": settings.device == "cpu"}
         compiled: Callable[..., Any] = torch.compile(model, dynamic=False, options=options)
         return _opened(model, compiled, arrays, settings, nullcontext)
 
@@ -347,24 +366,34 @@ def recorded_events(device: str = "cpu", memory: bool = False) -> Iterator[profi
 
 
 def runs(recorded: profile, device: str = "cpu") -> list[list[Span]]:
-    """Returns the spans of every run that `RUN` marks, without spans outside of runs."""
+    """Returns the spans of every run that `RUN` marks, without spans outside of runs.
+
+    With a `device` other than the CPU, its work is among the spans, where it was launched.
+    """
     result = recorded.kineto_results
     assert result is not None
     events = [event for event in result.events() if not event.is_hidden_event()]
     host = [event for event in events if event.device_type() == DeviceType.CPU]
-    times = _device_times(events) if device != "cpu" else None
     windows = sorted((e.start_ns(), e.end_ns()) for e in host if e.name() == RUN)
+    if device == "cpu":
+        found = [span for event in host for span in _spans(event)]
+    else:
+        memory = [e for e in events if e.name() == _MEMORY and e.device_type() != DeviceType.CPU]
+        operators = [e for e in host if not _LAUNCH.fullmatch(e.name()) and e.name() != _MEMORY]
+        by_id = {e.correlation_id(): span for e in operators for span in _spans(e)}
+        found = [*by_id.values(), *(span for event in memory for span in _spans(event))]
+        found += launched(_works(events, host), by_id)
     spans: list[list[Span]] = [[] for _ in windows]
     position = 0
-    for event in sorted(host, key=lambda e: e.start_ns()):
-        while position < len(windows) and event.start_ns() >= windows[position][1]:
+    for span in sorted(found, key=lambda s: s.start):
+        while position < len(windows) and span.start >= windows[position][1]:
             position += 1
-        if position < len(windows) and event.start_ns() >= windows[position][0]:
-            spans[position] += _spans(event, times)
+        if position < len(windows) and span.start >= windows[position][0]:
+            spans[position].append(span)
     return spans
 
 
-def _spans(event: Any, times: Mapping[int, int] | None) -> Iterator[Span]:
+def _spans(event: Any) -> Iterator[Span]:
     name = event.name()
     start, thread = event.start_ns(), event.start_thread_id()
     if name == _MEMORY:
@@ -377,7 +406,7 @@ def _spans(event: Any, times: Mapping[int, int] | None) -> Iterator[Span]:
         kind, shown = Kind.PHASE, name.removeprefix(PHASE)
     elif name.startswith(BACKWARD):
         kind = Kind.BACKWARD
-    elif name.startswith((RUN, *_AROUND)) or (times is not None and name.startswith(_LAUNCHES)):
+    elif name.startswith((RUN, *_AROUND)) or name in _OVERHEAD:
         return
     elif event.is_user_annotation() and not name.startswith(_OPTIMIZER):
         kind = Kind.RANGE
@@ -388,19 +417,48 @@ def _spans(event: Any, times: Mapping[int, int] | None) -> Iterator[Span]:
         event.end_ns(),
         thread,
         origin if origin >= 0 else None,
-        device_ns=None if times is None else times.get(event.correlation_id(), 0),
         inputs=tensor_types(event.shapes(), event.dtypes()),
     )
 
 
-def _device_times(events: Sequence[Any]) -> Mapping[int, int]:
-    """Returns ns on the accelerator by the correlation id of the launching operator."""
-    times: dict[int, int] = defaultdict(int)
+def _works(events: Iterable[Any], host: Iterable[Any]) -> Iterator[Work]:
+    """Yields kernels and copies of the accelerator, with the operator and the call of each.
+
+    Kineto numbers operators apart from the calls of the runtime: work has the number of its call as
+    its own, and is linked to the innermost operator around the call, to 0 where there is none.
+    """
+    launches = {
+        e.correlation_id(): Launch(e.name(), e.start_ns(), e.end_ns(), e.start_thread_id())
+        for e in host
+        if _LAUNCH.fullmatch(e.name())
+    }
     for event in events:
-        repeated = event.is_user_annotation()  # one of our marks, over the kernels inside it
-        if event.device_type() != DeviceType.CPU and not repeated:
-            times[event.linked_correlation_id()] += event.duration_ns()
-    return times
+        name = event.name()
+        if event.device_type() == DeviceType.CPU or name == _MEMORY or _WAITING.search(name):
+            continue
+        if event.is_user_annotation():  # a range of the host, over the kernels inside it
+            continue
+        yield Work(
+            name,
+            event.start_ns(),
+            event.end_ns(),
+            event.device_resource_id(),
+            event.linked_correlation_id(),
+            launches.get(event.correlation_id()),
+        )
+
+
+def _memory_of(step: Step) -> Iterator[str]:
+    """Yields how much of the accelerator's memory a run of `step` needs, as its allocator tells."""
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    step.timed()
+    peak, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+    yield (
+        f"memory of the card: {peak / 1e6:,.1f} MB at most in a run, of which {before / 1e6:,.1f} "
+        f"MB are there before it; torch's allocator reserves {reserved / 1e6:,.1f} MB"
+    )
+    yield f"the card is {torch.cuda.get_device_name()}, with CUDA {torch.version.cuda}"
 
 
 @cache
