@@ -21,7 +21,7 @@ LARGE = {
     "fp8-e4m3/fp8-e5m2": (8, -9, 15, -16), "fp8-e5m2/fp8-e4m3": (15, -16, 8, -9),
 }  # fmt: skip
 """Exponents of the large term and of a small one, in the row; the same in the column."""
-_EXACT = {"fp16": 1 << 10, "bf16": 1 << 7, "fp32": 1 << 20}
+_EXACT = {"fp16": 1 << 10, "bf16": 1 << 8, "fp32": 1 << 20}
 """Small terms that a format counts exactly."""
 _ROWS = 64
 """Probes of one product: those of one tile of a kernel."""
@@ -104,12 +104,13 @@ class Probes:
         if len(members) == 1:
             return members[0]
         levels = self._levels(members)
+        single = self._are_single(levels)
         sums, held = members[0], 1
-        for size, others in levels:
-            parts = self._parts(others, size)
+        for (size, others), are_single in zip(levels, single, strict=True):
             held += len(others)
             if held != size:
                 raise NoOrder(f"{held} terms meet in a sum of {size}")
+            parts = [[each] for each in others] if are_single else self._parts(others, size)
             sums = _added(sums, [self._built(part) for part in parts])
         return sums
 
@@ -121,15 +122,20 @@ class Probes:
             found.setdefault(int(size), []).append(other)
         return sorted(found.items())
 
+    def _are_single(self, levels):
+        """Returns of each level whether its terms are added one by one: neighbours meet there."""
+        pairs = [
+            [(others[0], other) for other in others[1:]] + list(pairwise(others[1:]))
+            for _, others in levels
+        ]
+        every = [pair for some in pairs for pair in some]
+        found = iter(self.sizes(every).tolist() if every else [])
+        met = [[next(found) for _ in some] for some in pairs]
+        return [set(some) <= {size} for some, (size, _) in zip(met, levels, strict=True)]
+
     def _parts(self, members, size):
         """Returns the sums that these terms form before they meet in a sum of `size`."""
-        if len(members) == 1:
-            return [members]
-        near = self.sizes([(members[0], other) for other in members[1:]])
-        if len(members) > 2 and (near == size).all():
-            following = self.sizes(list(pairwise(members[1:])))
-            if (following == size).all():  # the random operands verify it
-                return [[each] for each in members]
+        near = self.sizes([(members[0], other) for other in members[1:]]) if members[1:] else []
         first = [members[0]]
         first += [each for each, met in zip(members[1:], near, strict=True) if met < size]
         others = [each for each in members if each not in set(first)]

@@ -21,7 +21,7 @@ from tests.card.torch_products import Case, TorchProduct, cases, words
 from tracer.interpreter.compiled_code import loaded
 
 SECONDS: float = 70
-PROBES = 1.5
+PROBES = 2.0
 """Seconds of probes of one product at most."""
 KEPT, COMPARED = 16, 48
 """Rows and columns whose results are kept, and those that are compared on the machine."""

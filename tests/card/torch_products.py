@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import ml_dtypes
 import numpy as np
@@ -58,6 +59,7 @@ class Case:
         """Whether a bias is added."""
         return self.op == "linear" and "bias" in self.options
 
+    @lru_cache(maxsize=2)  # noqa: B019 (two of the largest, for candidates that are tried in turn)
     def operands(self):
         """Returns rows (M, K), rows (N, K) and the bias (N), float32, in their formats."""
         sides = [draw(self.seed + i, shape, form) for i, (shape, form) in enumerate(
