@@ -77,7 +77,7 @@ def adapt(mine: Facts, theirs: Facts) -> dict[str, Any]:
     What the kernel computes besides is as in `theirs`: further terms are added last, and sums with
     a factor to the first of these.
     """
-    facts = {key: mine.get(key, value) for key, value in theirs.items()}
+    facts = {k: v if k in _LAYOUT else mine.get(k, v) for k, v in theirs.items()}
     if ORDER not in _parts(mine) or ORDER not in _parts(theirs):
         return facts
     own, other = (next(_sums(each)) for each in (mine, theirs))
