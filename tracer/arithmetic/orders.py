@@ -55,9 +55,11 @@ def four_by_four(terms: int, bias: bool = False) -> Program:
 
 
 _IN_TURN = ((((0, 1), 2), 3), (((4, 5), 6), 7))
+PAIRS = (((0, 1), (2, 3)), ((4, 5), (6, 7)))
+"""How 8 lanes are added: neighbours, then sums of neighbours."""
 _TREES = (
     (_IN_TURN, "halves of which are added in turn"),
-    ((((0, 1), (2, 3)), ((4, 5), (6, 7))), "pairs of which are added"),
+    (PAIRS, "pairs of which are added"),
     ((((0, 2), (4, 6)), ((1, 3), (5, 7))), "even and odd, which are added"),
 )
 _Tree = int | tuple["_Tree", "_Tree"]

@@ -22,3 +22,12 @@ def _function(name: str) -> Callable[[Array], Array]:
 
 
 exp, erf, tanh, logistic = map(_function, ("exp", "erf", "tanh", "logistic"))
+
+
+def multiply_add(x: Array, y: Array, z: Array) -> Array:
+    """Returns x y + z of float32 arrays, which are broadcast, rounded once."""
+    x, y, z = np.broadcast_arrays(x, y, z)
+    out = np.empty(x.size, np.float32)
+    rows = [np.ascontiguousarray(each).reshape(-1) for each in (x, y, z)]
+    loaded("elementary", _PACKAGE).multiply_add(*rows, out)
+    return out.reshape(x.shape)

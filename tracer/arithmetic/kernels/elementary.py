@@ -182,3 +182,11 @@ def logistic(values: Any, out: Any) -> None:
         square = x * x
         top = _polynomial(square, _LOGISTIC_TOP) * x
         out[i] = larger(_ZERO, top / _polynomial(square, _LOGISTIC_BOTTOM) + _HALF)
+
+
+@entry(lambda x, y, z, out: len(x) == len(y) == len(z) == len(out))
+@kernel(types.void(SINGLE_ROW, SINGLE_ROW, SINGLE_ROW, SINGLE_LANES))
+def multiply_add(x: Any, y: Any, z: Any, out: Any) -> None:
+    """Writes x y + z of each element, rounded once."""
+    for i in range(x.size):
+        out[i] = fused(x[i], y[i], z[i])

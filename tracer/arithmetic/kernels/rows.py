@@ -37,6 +37,25 @@ def _lanes_sum(lanes: Any) -> Any:
     return ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7])) + low
 
 
+@inlined(_PAIR(SINGLE_ROW, types.boolean, SINGLE_LANES))
+def _powers(x: Any, is_wide: bool, powers: Any) -> Any:
+    """Writes exp of a row less its largest number; returns that number and the sum of all."""
+    lanes = np.zeros(16 if is_wide else 8, np.float32)
+    largest = _LOWEST
+    for i in range(x.size):
+        largest = largest if largest > x[i] else x[i]
+    if is_wide:
+        for i in range(x.size):
+            powers[i] = exp_scaled(x[i] - largest)
+    else:
+        for i in range(x.size):
+            powers[i] = exp_of_negative(x[i] - largest)
+    for first in range(0, x.size, lanes.size):
+        for i in range(min(lanes.size, x.size - first)):
+            lanes[i] += powers[first + i]
+    return largest, _lanes_sum(lanes)
+
+
 @entry(lambda values, is_wide, is_log, out: values.shape == out.shape)
 @kernel(types.void(_TABLE, types.boolean, types.boolean, _OUT))
 def softmax(values: Any, is_wide: bool, is_log: bool, out: Any) -> None:
@@ -44,23 +63,9 @@ def softmax(values: Any, is_wide: bool, is_log: bool, out: Any) -> None:
 
     `is_wide` tells 16 lanes and the exp of AVX-512 from 8 lanes and that of AVX2.
     """
-    lanes = np.empty(16 if is_wide else 8, np.float32)
     for row in range(values.shape[0]):
         x, powers = values[row], out[row]
-        largest = _LOWEST
-        for i in range(x.size):
-            largest = largest if largest > x[i] else x[i]
-        if is_wide:
-            for i in range(x.size):
-                powers[i] = exp_scaled(x[i] - largest)
-        else:
-            for i in range(x.size):
-                powers[i] = exp_of_negative(x[i] - largest)
-        lanes[:] = _ZERO
-        for first in range(0, x.size, lanes.size):
-            for i in range(min(lanes.size, x.size - first)):
-                lanes[i] += powers[first + i]
-        total = _lanes_sum(lanes)
+        largest, total = _powers(x, is_wide, powers)
         if is_log:
             logarithm = types.float32(math.log(total))
             for i in range(x.size):
@@ -69,6 +74,18 @@ def softmax(values: Any, is_wide: bool, is_log: bool, out: Any) -> None:
             inverse = _ONE / total
             for i in range(x.size):
                 powers[i] *= inverse
+
+
+def _fits_sums(values: Any, is_wide: bool, out: Any, totals: Any) -> bool:
+    return bool(values.shape == out.shape and totals.shape == values.shape[:1])
+
+
+@entry(_fits_sums)
+@kernel(types.void(_TABLE, types.boolean, _OUT, SINGLE_LANES))
+def exponentials(values: Any, is_wide: bool, out: Any, totals: Any) -> None:
+    """Writes what a softmax divides, and what it divides by, of each row of `values` (N, D)."""
+    for row in range(values.shape[0]):
+        _, totals[row] = _powers(values[row], is_wide, out[row])
 
 
 @inlined(types.float32(SINGLE_ROW))

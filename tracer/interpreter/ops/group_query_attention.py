@@ -25,7 +25,7 @@ from tracer.interpreter.ops.normalization import rms_normalization
 from tracer.interpreter.ops.rotary_embedding import check_places, check_tables, rotated, rows_at
 from tracer.support.types import Array
 
-_Heads = tuple[Array, Array, Array]
+Heads = tuple[Array, Array, Array]
 """Query, key and value as [batch, heads, tokens, size]."""
 
 
@@ -59,7 +59,7 @@ class _Rule:
 def check_inputs(given: Arguments) -> None:
     """Raises ModelError for inputs that do not fit each other or the attributes."""
     groups, window, bias = given.kv_num_heads, given.local_window_size, given.attention_bias
-    q, _, _ = _heads(given.query, given.key, given.value, given.num_heads, groups)
+    q, _, _ = grouped_heads(given.query, given.key, given.value, given.num_heads, groups)
     batch, heads, tokens, size = q.shape
     if (given.q_norm_weight is None) != (given.k_norm_weight is None):
         raise ModelError("q_norm_weight and k_norm_weight are both given, or neither")
@@ -121,7 +121,7 @@ def group_query_attention(
     `seqlens_k` is the number of tokens of each entry less 1, `total_sequence_length` that of the
     longest.
     """
-    q, k, v = _heads(query, key, value, num_heads, kv_num_heads)
+    q, k, v = grouped_heads(query, key, value, num_heads, kv_num_heads)
     if q_norm_weight is not None and k_norm_weight is not None:
         q = rms_normalization(q, q_norm_weight, epsilon=qk_norm_epsilon)
         k = rms_normalization(k, k_norm_weight, epsilon=qk_norm_epsilon)
@@ -160,7 +160,7 @@ def group_query_attention(
 
 
 def _entry(
-    heads: _Heads, caches: Sequence[Cache], rule: _Rule, bias: Array | None, index: int, past: int,
+    heads: Heads, caches: Sequence[Cache], rule: _Rule, bias: Array | None, index: int, past: int,
     total: int, longest: int,
 ) -> tuple[Array, ...]:  # fmt: skip
     """Returns output, present key, present value, scores and shares of an entry of the batch.
@@ -190,7 +190,9 @@ def _entry(
     return output, *presents, *stages
 
 
-def _heads(query: Array, key: Array | None, value: Array | None, count: int, groups: int) -> _Heads:
+def grouped_heads(
+    query: Array, key: Array | None, value: Array | None, count: int, groups: int
+) -> Heads:
     """Returns query, key and value as heads; the query may hold all three. Raises ModelError."""
     if groups < 1 or count % groups:
         raise ModelError(f"num_heads, {count}, is no multiple of kv_num_heads, {groups}")

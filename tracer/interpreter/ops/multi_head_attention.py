@@ -50,16 +50,14 @@ def check_inputs(given: Arguments) -> None:
     check_added(given.key_padding_mask, given.attention_bias, (*q.shape[:3], tokens + k.shape[2]))
 
 
-@operator("MultiHeadAttention", domain=MICROSOFT, check=check_inputs)
-def multi_head_attention(
+def multi_head_operands(
     query: Array, key: Array | None = None, value: Array | None = None, bias: Array | None = None,
     key_padding_mask: Array | None = None, attention_bias: Array | None = None,
     past_key: Array | None = None, past_value: Array | None = None,
     past_sequence_length: Array | None = None, cache_indirection: Array | None = None,
-    *, mask_filter_value: float = -10000.0, num_heads: int, scale: float = 0.0,
-    unidirectional: int = 0,
-) -> tuple[Array, ...]:  # fmt: skip
-    """The attention, the present key and value [batch, heads, tokens, size], and the scores.
+    *, mask_filter_value: float = -10000.0, num_heads: int, unidirectional: int = 0,
+) -> tuple[Heads, Array | None]:  # fmt: skip
+    """Returns query, key and value as heads, and what is added to their scores.
 
     Query, key and value are [batch, tokens, channels], or packed: [batch, tokens, heads, 3, size],
     keys and values [batch, tokens, heads, 2, size]; or keys and values come as heads. Raises
@@ -80,9 +78,17 @@ def multi_head_attention(
     before = k.shape[2] - heads[1].shape[2] if unidirectional else None
     shape = len(q), q.shape[2], k.shape[2]
     added = added_to_scores(key_padding_mask, attention_bias, shape, before, mask_filter_value)
-    output, scores = attend((q, k, v), added, scale)
-    kind = query.dtype
-    return output.astype(kind, copy=False), k, v, scores.astype(kind, copy=False)
+    return (q, k, v), added
+
+
+@operator("MultiHeadAttention", domain=MICROSOFT, check=check_inputs)
+@parameters_of(multi_head_operands)
+def multi_head_attention(*inputs: Any, scale: float = 0.0, **attributes: Any) -> tuple[Array, ...]:
+    """The attention, the present key and value [batch, heads, tokens, size], and the scores."""
+    heads, added = multi_head_operands(*inputs, **attributes)
+    output, scores = attend(heads, added, scale)
+    kind = heads[0].dtype
+    return output.astype(kind, copy=False), *heads[1:], scores.astype(kind, copy=False)
 
 
 def attend(heads: Heads, added: Array | None, scale: float) -> tuple[Array, Array]:
@@ -128,15 +134,15 @@ def after(past: Array, new: Array) -> Array:
     return np.concatenate([past, new], axis=2)
 
 
-def attended_projection(
+def projected_operands(
     projected: Array, mask: Array | None, past: Array | None, bias: Array | None = None,
     widths: Sequence[int] = (),
     *, do_rotary: int = 0, mask_filter_value: float = -10000.0, num_heads: int,
-    past_present_share_buffer: int = 0, scale: float = 0.0, unidirectional: int = 0,
-) -> tuple[Array, ...]:  # fmt: skip
-    """Returns the attention of queries, keys and values side by side, of `widths` or one width.
+    past_present_share_buffer: int = 0, unidirectional: int = 0,
+) -> tuple[Heads, Array | None]:  # fmt: skip
+    """Returns heads of queries, keys and values that are side by side, of `widths` or one width.
 
-    Also returns the present where keys and values have one size. Raises ModelError.
+    Also returns what is added to their scores. Raises ModelError.
     """
     if past_present_share_buffer:
         raise ModelError(SHARED_BUFFER, "Export with past and present of their own.")
@@ -149,9 +155,19 @@ def attended_projection(
     before = key.shape[2] - query.shape[2] if unidirectional else None
     shape = len(query), query.shape[2], key.shape[2]
     added = added_to_scores(mask, bias, shape, before, mask_filter_value)
-    output, _ = attend((query, key, value), added, scale)
-    whole = output.astype(query.dtype, copy=False)
-    return (whole, np.stack([key, value])) if key.shape == value.shape else (whole,)
+    return (query, key, value), added
+
+
+@parameters_of(projected_operands)
+def attended_projection(
+    projected: Array, mask: Array | None, past: Array | None, bias: Array | None = None,
+    widths: Sequence[int] = (), *, scale: float = 0.0, **attributes: Any,
+) -> tuple[Array, ...]:  # fmt: skip
+    """Returns the attention, and the present where keys and values have one size."""
+    heads, added = projected_operands(projected, mask, past, bias, widths, **attributes)
+    output, _ = attend(heads, added, scale)
+    whole = output.astype(heads[0].dtype, copy=False)
+    return (whole, np.stack(heads[1:])) if heads[1].shape == heads[2].shape else (whole,)
 
 
 def _widths(weights: Array, sizes: Sequence[int]) -> list[int]:

@@ -1,0 +1,210 @@
+"""MultiHeadAttention, Attention, QAttention: products of each head, and a softmax between them.
+
+A product has the rule of a product of one head's shapes, which a kernel of its own reveals. Source:
+onnxruntime, contrib_ops/cpu/bert/attention_cpu_base.h and core/mlas/lib/flashattn.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.regions import Operands, replay_regions
+from tracer.arithmetic.replays import replay_of
+from tracer.arithmetic.replays.interpreter import of_floats
+from tracer.arithmetic.rule import NotKnown, Rule, reveal
+from tracer.interpreter.compiled_code import loaded
+from tracer.interpreter.numeric.attention import joined_heads, split_heads
+from tracer.interpreter.ops.multi_head_attention import (
+    Heads,
+    multi_head_operands,
+    projected_operands,
+)
+from tracer.interpreter.ops.quantized import matmul_integer_to_float
+from tracer.support.types import Array
+
+_FLOAT = np.dtype(np.float32)
+_ENDS = {
+    "softmax": "a softmax",
+    "quotient": "exponentials, divided by their sum after the product with values",
+    "product": "exponentials, times the reciprocal of their sum after the product with values",
+}
+Operate = Callable[[Kernel, Mapping[str, Any], Sequence[Any]], tuple[Heads, Array | None]]
+"""From a kernel, its facts and inputs to heads of query, key and value, and what scores are
+increased by."""
+
+
+def part(op_type: str, *shapes: Sequence[int], domain: str = "", **attributes: Any) -> Kernel:
+    """Returns the kernel of a step: of float32 inputs, in one thread, as a head is computed."""
+    inputs = {f"x{place}": (_FLOAT, tuple(shape)) for place, shape in enumerate(shapes)}
+    node = helper.make_node(op_type, list(inputs), ["y"], domain=domain, **attributes)
+    return Kernel(node, inputs, {}, {"": 17, "com.microsoft": 1})
+
+
+def reveal_part(kernel: Kernel) -> Rule:
+    """Returns the rule of a step. Raises NotKnown."""
+    return reveal(replay_of(kernel.node.domain, kernel.op_type), kernel)
+
+
+def scale_of(kernel: Kernel, size: int) -> float:
+    """Returns what scores of heads of a size are multiplied by, a float32."""
+    scale = np.float32(kernel.attributes.get("scale", 0.0))
+    return float(scale or np.float32(1) / np.sqrt(np.float32(size)))
+
+
+def rules_of_heads(
+    shapes: Sequence[Sequence[int]], scale: float, ends: Sequence[str]
+) -> Iterator[Rule]:
+    """Yields the rules that a head of queries, keys and values may have, with each of `ends`.
+
+    `shapes` are tokens and size of each.
+    """
+    query, key, value = shapes
+    scores = reveal_part(part("Gemm", query, key, transB=1, alpha=scale))
+    values = reveal_part(part("MatMul", (query[0], key[0]), value))
+    lanes = reveal_part(part("Softmax", (query[0], key[0]))).facts["lanes"]
+    for end in ends:
+        text = f"scores: {scores.text}; {_ENDS[end]}, in {lanes} lanes; values: {values.text}"
+        facts = {"scores": scores.facts, "lanes": lanes, "end": end, "values": values.facts}
+        yield Rule(text, facts)
+
+
+def attend(
+    facts: Mapping[str, Any], heads: Heads, added: Array | None, hidden: Array | None = None
+) -> Array:
+    """Returns the attention [batch, tokens, channels].
+
+    `added` has the shape of scores, [batch, heads, L, T], or is broadcast to it; scores at `hidden`
+    places are the least number.
+    """
+    query, key, value = heads
+    scores = product(facts["scores"], query, key.swapaxes(2, 3))
+    scores *= np.float32(facts.get("factor", 1))
+    if added is not None:
+        scores = scores + added
+    if hidden is not None:
+        scores = np.where(hidden, np.finfo(np.float32).min, scores)
+    rows = np.ascontiguousarray(scores).reshape(-1, scores.shape[-1])
+    out, totals, is_wide = np.empty_like(rows), np.empty(len(rows), np.float32), facts["lanes"] > 8
+    kernels = loaded("rows", "tracer.arithmetic.kernels")
+    if facts["end"] == "softmax":
+        kernels.softmax(rows, is_wide, False, out)
+    else:
+        kernels.exponentials(rows, is_wide, out, totals)
+    sums = product(facts["values"], out.reshape(scores.shape), value)
+    divisors = totals.reshape(*scores.shape[:3], 1)
+    if facts["end"] == "quotient":
+        sums = sums / divisors
+    elif facts["end"] == "product":
+        sums = sums * (np.float32(1) / divisors)
+    return joined_heads(sums)
+
+
+def product(facts: Mapping[str, Any], a: Array, b: Array, bias: Array | None = None) -> Array:
+    """Returns the products of heads, (N, H, M, K) and (N, H or fewer, K, P), by a head's rule.
+
+    `bias` is (N H M, P), of rules with a further term.
+    """
+    b = np.repeat(b, a.shape[1] // b.shape[1], 1)
+    count, height = a.shape[0] * a.shape[1], facts["rows"][-1]
+    rows = [group * height + row for group in range(count) for row in facts["rows"]]
+    operands = Operands(
+        a.reshape(count, *a.shape[2:]), b.reshape(count, *b.shape[2:]),
+        np.full((count * height, b.shape[3]), -0.0, np.float32) if bias is None else bias,
+    )  # fmt: skip
+    found = replay_regions({**facts, "rows": rows, "cells": facts["cells"] * count}, operands)
+    return found.reshape(*a.shape[:3], b.shape[3])
+
+
+@dataclass(frozen=True)
+class _Attention:
+    """An operator whose `operands` have no order of additions of their own, or facts of one."""
+
+    operands: Operate
+    presents: Callable[[Heads], Sequence[Array]]
+    begin: Callable[[Kernel], Iterator[Rule]]
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        drawn = kernel.draw(np.random.default_rng(0))
+        for first in self.begin(kernel):
+            heads, _ = self.operands(kernel, first.facts, kernel.values(drawn))
+            shapes = [each.shape[2:] for each in heads]
+            scale = scale_of(kernel, heads[0].shape[3])
+            for rule in rules_of_heads(shapes, scale, ("softmax", "quotient")):
+                yield Rule(first.text + rule.text, {**first.facts, **rule.facts})
+
+    def replay(
+        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
+    ) -> list[Array]:
+        heads, added = self.operands(kernel, facts, kernel.values(inputs))
+        outputs = attend(facts, heads, added), *self.presents(heads)
+        names = kernel.node.output
+        return [output for name, output in zip(names, outputs, strict=False) if name]
+
+
+def _attributes(kernel: Kernel, *own: str) -> dict[str, Any]:
+    return {name: value for name, value in kernel.attributes.items() if name not in own}
+
+
+def _given(kernel: Kernel, facts: Mapping[str, Any], values: Sequence[Any]) -> Any:
+    if len(kernel.node.output) > 3:
+        raise NotKnown("scores as an output are not known")
+    return multi_head_operands(*values, **_attributes(kernel, "scale"))
+
+
+def _projected(kernel: Kernel, facts: Mapping[str, Any], values: Sequence[Any]) -> Any:
+    """Multiplies the input by the weights of each head, whose bias is a further term."""
+    x, w, b, mask, past, bias = [*values, *[None] * 4][:6]
+    count = 3 * kernel.attributes["num_heads"]
+    weights = split_heads(w[None], count)
+    bias_of_heads = np.zeros(w.shape[1], np.float32) if b is None else b
+    biases = np.tile(bias_of_heads.reshape(count, 1, -1), (len(x), x.shape[1], 1))
+    inputs = np.broadcast_to(x[:, None], (len(x), count, *x.shape[1:]))
+    repeated = np.repeat(weights, len(x), 0)
+    projected = joined_heads(product(facts["inputs"], inputs, repeated, biases))
+    given = _attributes(kernel, "scale", "rotary_embedding_dim")
+    return projected_operands(projected, mask, past, bias, **given)
+
+
+def _rules_of_inputs(kernel: Kernel) -> Iterator[Rule]:
+    x, w, heads = kernel.shape(0), kernel.shape(1), 3 * kernel.attributes["num_heads"]
+    if x is None or w is None or kernel.attributes.get("qkv_hidden_sizes"):
+        raise NotKnown("queries, keys and values of several sizes are not known")
+    step = part("Gemm", x[1:], (w[0], w[1] // heads), (w[1] // heads,))
+    drawn = np.random.default_rng(0).standard_normal((w[0], w[1] // heads)).astype(np.float32)
+    inputs = {name: given for name, given in step.inputs.items() if name != "x1"}
+    packed = replace(step, inputs=inputs, constants={"x1": drawn})
+    for each in (packed, step):
+        rule = reveal_part(each)
+        yield Rule(f"inputs: {rule.text}; ", {"inputs": rule.facts})
+
+
+def _of_bytes(kernel: Kernel, facts: Mapping[str, Any], values: Sequence[Any]) -> Any:
+    """Multiplies bytes, whose sums are exact, and then scales them."""
+    x, w, bias, scale, w_scale, mask, zero, w_zero, past = [*values, *[None] * 4][:9]
+    projected = matmul_integer_to_float(x, w, scale, w_scale, zero, w_zero, bias)
+    return projected_operands(projected, mask, past, **_attributes(kernel, "scale"))
+
+
+def _whole(kernel: Kernel) -> Iterator[Rule]:
+    yield Rule("")
+
+
+def _stacked(heads: Heads) -> Sequence[Array]:
+    return [np.stack(heads[1:])]
+
+
+REPLAYS = {
+    **of_floats(
+        {
+            "com.microsoft:MultiHeadAttention": _Attention(_given, lambda h: h[1:], _whole),
+            "com.microsoft:Attention": _Attention(_projected, _stacked, _rules_of_inputs),
+        }
+    ),
+    "com.microsoft:QAttention": _Attention(_of_bytes, _stacked, _whole),
+}
