@@ -14,10 +14,11 @@ import numpy as np
 from onnx import helper
 
 from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.regions import Operands, replay_regions
+from tracer.arithmetic.regions import replay_regions
 from tracer.arithmetic.replays import replay_of
 from tracer.arithmetic.replays.interpreter import of_floats
 from tracer.arithmetic.rule import NotKnown, Rule, reveal
+from tracer.arithmetic.sums import Operands
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric.attention import joined_heads, split_heads
 from tracer.interpreter.ops.multi_head_attention import (
@@ -108,17 +109,15 @@ def attend(
 def product(facts: Mapping[str, Any], a: Array, b: Array, bias: Array | None = None) -> Array:
     """Returns the products of heads, (N, H, M, K) and (N, H or fewer, K, P), by a head's rule.
 
-    `bias` is (N H M, P), of rules with a further term.
+    `bias` is (H, P), of rules with a further term.
     """
     b = np.repeat(b, a.shape[1] // b.shape[1], 1)
-    count, height = a.shape[0] * a.shape[1], facts["rows"][-1]
-    rows = [group * height + row for group in range(count) for row in facts["rows"]]
-    operands = Operands(
-        a.reshape(count, *a.shape[2:]), b.reshape(count, *b.shape[2:]),
-        np.full((count * height, b.shape[3]), -0.0, np.float32) if bias is None else bias,
-    )  # fmt: skip
-    found = replay_regions({**facts, "rows": rows, "cells": facts["cells"] * count}, operands)
-    return found.reshape(*a.shape[:3], b.shape[3])
+    shape = *a.shape[:3], b.shape[3]
+    beside = np.full(shape, -0.0, np.float32)  # which adds nothing
+    if bias is not None:
+        beside[:] = bias[:, None]
+    a, b, beside = (each.reshape(-1, *each.shape[2:]) for each in (a, b, beside))
+    return replay_regions(facts, Operands(a, b, beside)).reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -163,10 +162,11 @@ def _projected(kernel: Kernel, facts: Mapping[str, Any], values: Sequence[Any]) 
     count = 3 * kernel.attributes["num_heads"]
     weights = split_heads(w[None], count)
     bias_of_heads = np.zeros(w.shape[1], np.float32) if b is None else b
-    biases = np.tile(bias_of_heads.reshape(count, 1, -1), (len(x), x.shape[1], 1))
     inputs = np.broadcast_to(x[:, None], (len(x), count, *x.shape[1:]))
     repeated = np.repeat(weights, len(x), 0)
-    projected = joined_heads(product(facts["inputs"], inputs, repeated, biases))
+    projected = joined_heads(
+        product(facts["inputs"], inputs, repeated, bias_of_heads.reshape(count, -1))
+    )
     given = _attributes(kernel, "scale", "rotary_embedding_dim")
     return projected_operands(projected, mask, past, bias, **given)
 
