@@ -8,10 +8,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tracer.records import environment
+from tracer.records.environment import COPIES
 from tracer.records.trace import Run
-
-COPIES = ("MemcpyFromHost", "MemcpyToHost")
-"""Operators that onnxruntime inserts to copy a tensor between the memories of two providers."""
 
 _SEPARATOR = "; "
 

@@ -9,6 +9,7 @@ from tracer.analyzers.advice import Advice, Evidence, keys, named, percentage, s
 from tracer.analyzers.views.text import quantity, si
 from tracer.graph.operators import CONVERSIONS
 from tracer.inputs.request import PREFILL
+from tracer.records.environment import COPIES
 from tracer.records.trace import Kernel
 from tracer.text import agree, brief, plural
 
@@ -44,7 +45,6 @@ _CPU = "CPUExecutionProvider"
 _HALVES = ("float16", "bfloat16")
 _MOST_NAMED = 3
 _REORDERS = ("ReorderInput", "ReorderOutput")
-_COPIES = ("MemcpyFromHost", "MemcpyToHost")
 _EXTENDING = "GroupQueryAttention"
 """The operator that extends a cache in place, where past and present are one buffer."""
 _PRESENT = slice(1, 3)
@@ -251,7 +251,7 @@ def _described(kernel: Kernel) -> str:
 
 def other_provider(evidence: Evidence) -> Advice | None:
     """Returns advice if the runtime copies tensors between devices, for kernels on the CPU."""
-    copies = [k for name in _COPIES for k in evidence.kernels_of(name)]
+    copies = [k for name in COPIES for k in evidence.kernels_of(name)]
     rows = evidence.rows_of(copies)
     on_cpu = [k.op_type for k in evidence.run.kernels if k.provider == _CPU and k not in copies]
     if rows.empty or not on_cpu:

@@ -290,6 +290,8 @@ def versions() -> dict[str, str]:
 
 
 CPU = "CPUExecutionProvider"
+COPIES = ("MemcpyFromHost", "MemcpyToHost")
+"""Operators that onnxruntime inserts to copy a tensor between the memories of two providers."""
 _SUFFIX = "ExecutionProvider"
 _OF_DIRECTML = "DmlFusedNode_"
 
@@ -300,7 +302,8 @@ class Provider:
 
     One that `compiles` turns many nodes into one kernel, and onnxruntime cannot save the graph that
     then runs. One that `waits` returns from a kernel when the result is there; others return when
-    the work is queued on the device. `package` brings the provider.
+    the work is queued on the device. `package` brings the provider. In its `memory`, by
+    onnxruntime's name, inputs and outputs can stay from run to run.
     """
 
     name: str
@@ -308,15 +311,17 @@ class Provider:
     package: str
     compiles: bool
     waits: bool
+    memory: str = "cpu"
 
 
 PROVIDERS = (
     Provider(CPU, ("cpu",), "onnxruntime", compiles=False, waits=True),
-    Provider("CUDAExecutionProvider", ("cuda",), "onnxruntime-gpu", compiles=False, waits=False),
+    Provider("CUDAExecutionProvider", ("cuda",), "onnxruntime-gpu",
+             compiles=False, waits=False, memory="cuda"),
     Provider("TensorrtExecutionProvider", ("tensorrt", "trt"), "onnxruntime-gpu",
-             compiles=True, waits=False),
+             compiles=True, waits=False, memory="cuda"),
     Provider("NvTensorRTRTXExecutionProvider", ("nvtensorrtrtx", "trt-rtx"), "onnxruntime-trt-rtx",
-             compiles=True, waits=False),
+             compiles=True, waits=False, memory="cuda"),
     Provider("OpenVINOExecutionProvider", ("openvino", "ov"), "onnxruntime-openvino",
              compiles=True, waits=True),
     Provider("QNNExecutionProvider", ("qnn",), "onnxruntime-qnn", compiles=True, waits=True),
@@ -370,6 +375,11 @@ def is_cpu(name: str) -> bool:
 def queues(name: str) -> bool:
     """Returns whether kernels of a provider return before they are done; '' is no provider."""
     return bool(name) and not provider_of(name).waits
+
+
+def memory_of(name: str) -> str:
+    """Returns the memory of a provider, `cuda` or `cpu`; '' is no provider."""
+    return provider_of(name).memory if name else "cpu"
 
 
 def is_compiled(provider: str, op_type: str, name: str) -> bool:

@@ -31,11 +31,11 @@ from tracer.executors.onnxruntime.profile_events import (
 )
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model, Node, encoded, expanded_keys
+from tracer.records.environment import COPIES
 from tracer.records.trace import Kernel, Run
 from tracer.support.types import BoolArray, IntArray
 
 _LEVELS = ("all", "extended", "basic", "none")
-_COPIES = ("MemcpyFromHost", "MemcpyToHost")
 
 _ROUNDING_US = 1
 """Times are whole µs, so an event may seem to end so much after the one around it."""
@@ -309,7 +309,7 @@ def join_kernels(model: Model, separate: Sequence[SeparateKernel], calls: Sequen
     listed = [search.listed_nodes(label) for label in labels]
     needs = [
         # a kernel of the graph, not a copy or several nodes
-        not (nodes or kernel_nodes.is_compiled(label) or label.op_type in _COPIES)
+        not (nodes or kernel_nodes.is_compiled(label) or label.op_type in COPIES)
         for label, nodes in zip(labels, listed, strict=True)
     ]
     proto = kernel_nodes.with_safe_names(model)

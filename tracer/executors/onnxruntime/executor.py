@@ -168,6 +168,8 @@ def _record(
             warmup, count = recording.plan_session(done, settings)
             record.total = done.runs + missing
             record.add_profiled(warmup, count)
+        if not signals.ending():
+            record.add_device_times()
     except signals.ENDINGS:
         if not signals.ending() or not record.state.runs:
             raise
@@ -254,6 +256,7 @@ class Stepper:
     def __init__(self, model: Model, settings: OrtSettings) -> None:
         self._model = model
         self._session = sessions.Factory.of(model, settings).open()
+        self._memory = feeding.memory_of(settings, self._session)
         self._names = [value.name for value in model.graph.output]
         self._options = feeding.run_options()
 
@@ -262,8 +265,8 @@ class Stepper:
 
         Raises InputError for what onnxruntime refuses.
         """
-        inputs = {**feeding.values(self._model, feeds), **carried}
-        binding = feeding.bind(self._session, inputs)
+        inputs = {**feeding.values(self._model, feeds, self._memory), **carried}
+        binding = feeding.bind(self._session, inputs, self._memory)
         run = sessions.translated(
             self._model, lambda: self._session.run_with_iobinding(binding, self._options)
         )

@@ -26,7 +26,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import onnx
@@ -40,6 +40,7 @@ from tracer.executors.settings import OrtSettings
 from tracer.graph import stored_weights, tensor_type
 from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, encoded
 from tracer.inputs.feedset import Feeds, FeedSet
+from tracer.records import environment
 from tracer.support.timing import elapsed_us
 
 _LEAST_BYTES = 1 << 16
@@ -47,6 +48,9 @@ _LEAST_BYTES = 1 << 16
 _PAIRS = 5
 """Pairs of runs in a turn."""
 _Result = TypeVar("_Result")
+Memory: TypeAlias = tuple[str, int]
+"""onnxruntime's name of the memory of a kind of device, and the number of the device."""
+CPU: Memory = ("cpu", 0)
 _FENV_WORDS = 8
 """32-bit words of the largest `fenv_t` of the C libraries below."""
 _REGISTERS = {
@@ -108,19 +112,34 @@ def prepared(factory: sessions.Factory, session: Any, feeds: Feeds) -> Callable[
 
     Outputs that are bound to memory are onnxruntime's own values, which the next run overwrites.
     """
-    chosen = factory.settings.session
-    if not chosen.bound or not _is_bindable(session):
-        run = runner(factory.model, session, feeds)
+    chosen, memory = factory.settings.session, memory_of(factory.settings, session)
+    if (chosen.bound or memory != CPU) and _is_bindable(session):
+        run = _run_in_place(factory.model, session, feeds, memory)
     else:
-        run = _run_in_place(factory.model, session, feeds)
+        run = runner(factory.model, session, feeds)
     return flush_denormals(run) if chosen.flushes_denormals else run
 
 
-def _run_in_place(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
+def memory_of(settings: OrtSettings, session: Any) -> Memory:
+    """Returns where inputs and outputs of a session's runs stay: its provider's memory, if it runs.
+
+    A copy to a card and back takes longer than many networks, and is not the network's work.
+    """
+    provider = environment.provider_of(settings.provider)
+    if provider.memory == CPU[0] or provider.name not in session.get_providers():
+        return CPU
+    return provider.memory, int(settings.provider_options.get("device_id", 0))
+
+
+def _run_in_place(
+    model: Model, session: Any, feeds: Feeds, memory: Memory
+) -> Callable[[], list[Any]]:
     """Returns a function that runs on memory bound to inputs and outputs, which stay there."""
     options = run_options()
     arrays = {name: np.asarray(value, order="C") for name, value in feeds.items()}
-    binding = bind(session, values(model, arrays))
+    binding = sessions.translated(
+        model, lambda: bind(session, values(model, arrays, memory), memory)
+    )()
     sessions.translated(model, lambda: session.run_with_iobinding(binding, options))()
     outputs = list(binding.get_outputs())
     for output, value in zip(session.get_outputs(), outputs, strict=True):
@@ -162,13 +181,16 @@ def _bind_inputs(
     return run
 
 
-def bind(session: Any, inputs: Mapping[str, ort.OrtValue]) -> Any:
-    """Returns a binding of a session to its inputs, and to outputs that it allocates itself."""
+def bind(session: Any, inputs: Mapping[str, ort.OrtValue], memory: Memory = CPU) -> Any:
+    """Returns a binding of a session to its inputs, and to outputs that it allocates itself.
+
+    Outputs lie in `memory`.
+    """
     binding = session.io_binding()
     for name, value in inputs.items():
         binding.bind_ortvalue_input(name, value)
     for output in session.get_outputs():
-        binding.bind_output(output.name)
+        binding.bind_output(output.name, *memory)
     return binding
 
 
@@ -182,20 +204,23 @@ def _is_text(value: Any) -> bool:
     return np.asarray(value).dtype.kind in "OSU"
 
 
-def values(model: Model, feeds: Feeds) -> dict[str, ort.OrtValue]:
-    """Returns arrays as onnxruntime's own values, by input."""
+def values(model: Model, feeds: Feeds, memory: Memory = CPU) -> dict[str, ort.OrtValue]:
+    """Returns arrays as onnxruntime's own values, by input, in `memory`.
+
+    Those of element types that numpy lacks stay with the CPU.
+    """
     types = {value.name: value.type.tensor_type.elem_type for value in model.inputs}
     return {
         name: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(_packed_bytes(value), types[name])
         if _is_foreign(value)
-        else _share_memory(value)
+        else _share_memory(value, memory)
         for name, value in feeds.items()
     }
 
 
-def _share_memory(array: Any) -> ort.OrtValue:
-    """Returns a value of onnxruntime's in the memory of an array."""
-    return ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"))
+def _share_memory(array: Any, memory: Memory = CPU) -> ort.OrtValue:
+    """Returns a value of onnxruntime's in the memory of an array, or a copy in another `memory`."""
+    return ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"), *memory)
 
 
 def _is_foreign(value: Any) -> bool:

@@ -36,6 +36,7 @@ from tracer.graph.model import (
 from tracer.records import environment
 from tracer.records.trace import Kernel
 from tracer.support.types import FloatArray
+from tracer.text import plural
 
 _NUMBERED = re.compile(r"_token_\d+$")
 _SAFE = re.compile(r"__tracer_(\d+)__")
@@ -45,6 +46,8 @@ _SUBGRAPH_NUMBER = re.compile(r"_(\d+)$")
 Name: TypeAlias = tuple[str, str]
 """Name and operator of a node in the graph that a provider divided."""
 _BLOCKING = "CUDA_LAUNCH_BLOCKING"
+_NAMED = 8
+"""Nodes that a note names."""
 
 
 @dataclass(frozen=True)
@@ -216,13 +219,28 @@ def timed_on_device(kernels: Sequence[Kernel], device_us: FloatArray) -> tuple[K
     )
 
 
+def fallback_notes(kernels: Sequence[Kernel], asked: str) -> Iterator[str]:
+    """Yields a note on the kernels that ran on the CPU where another provider was `asked` for."""
+    ran = [kernel for kernel in kernels if kernel.op_type not in environment.COPIES]
+    left = [kernel for kernel in ran if environment.is_cpu(kernel.provider)]
+    if left and not environment.is_cpu(asked):
+        names = [f"{kernel.node or kernel.name} ({kernel.op_type})" for kernel in left]
+        if len(names) > _NAMED:
+            names[_NAMED:] = ["…"]
+        yield (
+            f"{len(left)} of {plural(len(ran), 'kernel')} ran on the CPU, not on "
+            f"{environment.short_name(asked)}: {', '.join(names)}"
+        )
+
+
 def device_notes(
-    kernels: Sequence[Kernel], apart_us: float = 0.0, here: bool = True
+    kernels: Sequence[Kernel], apart_us: float = 0.0, here: bool = True, why: str | None = None
 ) -> Iterator[str]:
     """Yields notes on providers that queue kernels, and return before they are done.
 
     `apart_us` is the time on the device that belongs to no node. A profile that was not recorded
-    `here` does not say whether launches waited.
+    `here` does not say whether launches waited. `why` says why the time on the device was not
+    recorded, or what to know of it.
     """
     queueing = sorted({k.provider for k in kernels if environment.queues(k.provider)})
     for name in queueing:
@@ -242,15 +260,16 @@ def device_notes(
             f"kernels took {measured:,.1f} µs per run on the device itself (time_us_device), which "
             "overlaps with the launches and is no part of their times"
         )
+        if why:
+            yield why
     elif queueing:
-        yield (
-            "the time on the device was not recorded: builds of onnxruntime with CUDA or ROCm "
-            "profiling write it"
+        yield "the time on the device was not recorded: " + (
+            why or "builds of onnxruntime with CUDA or ROCm profiling write it"
         )
     if apart_us > 0:
         yield (
-            f"{apart_us:,.1f} µs on the device, in all runs, belong to no node: copies of inputs "
-            "and outputs, and kernels whose launch the profile does not name"
+            f"{apart_us:,.1f} µs on the device, in all recorded runs, belong to no node: copies of "
+            "inputs and outputs, and kernels whose launch the profile does not name"
         )
 
 

@@ -23,6 +23,7 @@ from tracer.errors import LimitError
 from tracer.executors.measuring import spread, use_of
 from tracer.executors.onnxruntime import (
     calibration,
+    device_times,
     feeding,
     kernel_nodes,
     profile_events,
@@ -104,6 +105,8 @@ class Recording:
     empty_us: list[float] = field(default_factory=list)
     began: Moment = field(default_factory=Moment.now)
     tables: list[profile_events.RunTable] = field(default_factory=list)
+    on_device: profile_events.RunTable | None = None
+    device_note: str | None = None
     labels: profile_events.Labels = field(default_factory=profile_events.Labels)
     nodes: kernel_nodes.SavedNodes | None = None
     parts: Sequence[kernel_nodes.Part] = ()
@@ -207,6 +210,28 @@ class Recording:
         self.events_per_run = max(1, len(events) // max(1, len(table.dur)))
         return table
 
+    def add_device_times(self) -> None:
+        """Records the time on a CUDA device in some more runs, if this onnxruntime does not.
+
+        These runs count for nothing else: the second profiler makes them slower.
+        """
+        recorded = any(table.device_us is not None for table in self.tables)
+        providers = {kernel.provider for kernel in self.labels.kernels}
+        if recorded or all(environment.memory_of(name) != "cuda" for name in providers):
+            return
+        self.device_note = device_times.why_not()
+        if self.device_note is not None:
+            return
+        self.progress(0, 0, "timing kernels on the device")
+        if self.plain is not None and self.plain.closes_for_profiler:
+            self.plain.close()
+        session = self._open()
+        run = feeding.prepared(self.factory, session, self.feedset.feeds)
+        most = MOST_EVENTS // self.events_per_run
+        self.on_device, self.device_note = device_times.measure(
+            session, run, self.labels, self.saved.parent, most
+        )
+
     def _let_threads_sleep(self) -> None:
         """Waits until threads of one session stop spinning, as they slow the other session."""
         if self.plain is not None and self.factory.settings.threads != 1:
@@ -266,7 +291,8 @@ class Recording:
         kernels = kernel_nodes.kernels(
             self.factory.model, nodes, labels, calls.tolist(), self.parts
         )
-        on_device = [table.device_us for table in self.tables if table.device_us is not None]
+        recorded = self.tables if self.on_device is None else [self.on_device]
+        on_device = [table.device_us for table in recorded if table.device_us is not None]
         if on_device:
             kernels = kernel_nodes.timed_on_device(
                 kernels, self._stack_chunks(on_device).mean(axis=0)
@@ -299,12 +325,15 @@ class Recording:
         """Returns all chunks as one Run, the kernels in the order in which they first ran."""
         kernels, order = self.kernels()
         bodies = self._bodies(order)
-        apart = sum(table.apart_us for table in self.tables)
+        tables = self.tables if self.on_device is None else [self.on_device]
+        apart = sum(table.apart_us for table in tables)
         asked = environment.provider_of(self.factory.settings.provider).name
         idle = (
             f"{asked} ran no node: all ran on the CPU. Its options may name no device of this "
             "machine, or it has none of these operators"
         )
+        if environment.memory_of(asked) == "cuda" and (problems := sessions.cuda_problems()):
+            idle = f"{asked} ran no node: all ran on the CPU. {problems}"
         is_idle = bool(kernels) and all(kernel.provider != asked for kernel in kernels)
         samples = self._stack_chunks([table.self_us for table in self.tables])[:, order]
         return Run(
@@ -319,8 +348,8 @@ class Recording:
             notes=(
                 *self.feedset.notes,
                 *self.factory.settings.notes(self.state.runs, self.state.seconds),
-                *((idle,) if is_idle else ()),
-                *kernel_nodes.device_notes(kernels, apart),
+                *((idle,) if is_idle else kernel_nodes.fallback_notes(kernels, asked)),
+                *kernel_nodes.device_notes(kernels, apart, why=self.device_note),
             ),
             # each body loses the same part of a tick, between none and a whole one
             bias_error_us=np.hypot(self.bias.error, bodies * _TICK_US / math.sqrt(12)),

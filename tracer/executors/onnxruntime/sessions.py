@@ -1,9 +1,11 @@
 """Opens inference sessions, and translates onnxruntime's errors into one sentence each."""
 
+import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, redirect_stdout
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -111,6 +113,8 @@ class Factory:
         refuses, UsageError for an absent provider.
         """
         ort.set_default_logger_severity(_FATAL_ONLY)  # some kernels do not ask their session
+        if environment.memory_of(self.settings.provider) == "cuda":
+            cuda_problems()
         options = self._options(profile, optimized)
         chosen = [(_provider(self.settings.provider), dict(self.settings.provider_options))]
         try:
@@ -175,6 +179,20 @@ class Factory:
             level = "basic"
         settings = replace(self.settings, provider="cpu", provider_options={}, optimization=level)
         replace(self, settings=settings).open(optimized=optimized)
+
+
+@cache
+def cuda_problems() -> str:
+    """Loads the libraries of CUDA from NVIDIA's packages; returns what could not be loaded.
+
+    onnxruntime itself looks for them in the system's folders alone.
+    """
+    load = getattr(ort, "preload_dlls", None)
+    said = io.StringIO()
+    if load is not None:
+        with redirect_stdout(said):  # it prints what it cannot load
+            load()
+    return "; ".join(line for line in said.getvalue().splitlines() if line.startswith("Failed"))
 
 
 def _register(options: ort.SessionOptions, libraries: Sequence[str | Path]) -> None:

@@ -1,0 +1,232 @@
+"""onnxruntime's CUDA provider: networks of `models/` under `tracer profile --provider cuda`.
+
+The truth about the time on the device are CUDA events around runs of a bound session on a stream of
+torch's, which the session uses: no profiler is on. The truth about values is the CPU provider.
+"""
+
+import ctypes
+import statistics
+import time
+import traceback
+from pathlib import Path
+
+import numpy as np
+
+from tests.card import parts
+
+SECONDS: float = 40
+
+NETWORKS = (
+    "models/resnet_cifar/resnet20.onnx",
+    "models/lenet/lenet.onnx",
+    "models/transformer/transformer.onnx",
+)
+BATCHES = (1, 256)
+"""Alone, a small network is shorter than the launches of its kernels."""
+_RUNS, _WARMUP = 50, 10
+
+
+def measure(seconds):
+    """Returns a record for each network; one that failed has its error."""
+    end = time.monotonic() + seconds
+    provider = "cuda" if parts.device() == "cuda" else "cpu"
+    result = {"provider": provider, "onnxruntime": load(provider), "networks": {}}
+    for batch in BATCHES if provider == "cuda" else BATCHES[:1]:
+        for path in NETWORKS:
+            name = f"{Path(path).stem} batch {batch}"
+            if time.monotonic() > end - 3:
+                result["networks"][name] = {"error": "no seconds were left"}
+                continue
+            try:
+                result["networks"][name] = of_network(Path(path), provider, batch)
+            except Exception as error:
+                result["networks"][name] = {
+                    "error": f"{type(error).__name__}: {error}",
+                    "traceback": traceback.format_exc().splitlines()[-12:],
+                }
+            parts.keep(result)
+    return result
+
+
+def load(provider):
+    """Imports onnxruntime after torch, whose libraries of CUDA it shares; returns what it is.
+
+    Raises `Skipped` with the loader's own words where the provider does not load.
+    """
+    import torch
+
+    if provider == "cuda":
+        torch.zeros(1, device="cuda")
+    import onnxruntime as ort
+
+    about = {
+        "version": ort.__version__,
+        "build": ort.get_build_info(),
+        "providers": ort.get_available_providers(),
+    }
+    if provider == "cpu":
+        return about
+    if "CUDAExecutionProvider" not in ort.get_available_providers():
+        raise parts.Skipped(f"onnxruntime {ort.__version__} has no CUDA provider")
+    if "CUDAExecutionProvider" not in session_of(Path(NETWORKS[1]), provider).get_providers():
+        # only now: the library keeps what it finds when it is loaded, and works after onnxruntime
+        library = Path(ort.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
+        try:
+            ctypes.CDLL(str(library))
+            reason = "the library loads, and finds no card that it takes"
+        except OSError as error:
+            reason = str(error)
+        raise parts.Skipped(f"the CUDA provider of onnxruntime {ort.__version__}: {reason}")
+    return about
+
+
+def session_of(path, provider, **options):
+    """Opens a network on a provider; `options` are the provider's own."""
+    import onnxruntime as ort
+
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 3
+    name = "CUDAExecutionProvider" if provider == "cuda" else "CPUExecutionProvider"
+    return ort.InferenceSession(path.read_bytes(), settings, providers=[(name, options)])
+
+
+def of_network(path, provider, batch):
+    """Returns the profile of a network beside its truths."""
+    import tracer
+
+    trace = tracer.profile(path, provider=provider, runs=60, batch=batch, in_process=True, seed=1)
+    run, nodes = trace.runs[0], trace.nodes
+    device_us = nodes["time_us_device"].sum(min_count=1)
+    truth = bound_times(path, provider, batch)
+    ran = [kernel for kernel in run.kernels if not kernel.op_type.startswith("Memcpy")]
+    return {
+        "wall_us": float(np.median(run.wall_us)),
+        "wall_fastest_us": float(np.min(run.wall_us)),
+        "runs": len(run.wall_us),
+        "host_us": float(nodes["time_us"].sum()),
+        "device_us": None if np.isnan(device_us) else float(device_us),
+        **truth,
+        "device_by_events": _ratio(device_us, truth.get("event_us")),
+        "device_by_graph": _ratio(device_us, truth.get("graph_us")),
+        "kernels": len(run.kernels),
+        "on_cpu": [k.node or k.name for k in ran if k.provider.startswith("CPU")],
+        "copies": [
+            {"name": k.name, "op_type": k.op_type, "device_us": k.device_us}
+            for k in run.kernels if k.op_type.startswith("Memcpy")
+        ],
+        "notes": list(run.notes),
+        "nodes": [
+            {"node": row.node, "op_type": row.op_type, "kernels": row.kernels,
+             "host_us": _known(row.time_us), "device_us": _known(row.time_us_device)}
+            for row in nodes.itertuples()
+        ],
+        "outputs": compare_outputs(path, provider, batch),
+    }  # fmt: skip
+
+
+def _known(value):
+    return None if np.isnan(value) else float(value)
+
+
+def _ratio(time_us, truth_us):
+    return _known(time_us / truth_us) if truth_us else None
+
+
+def feeds_of(session, batch):
+    """Random feeds: integers below 10, and open dimensions of `batch`."""
+    draw = np.random.default_rng(1)
+    feeds = {}
+    for value in session.get_inputs():
+        shape = [size if isinstance(size, int) else batch for size in value.shape]
+        if "int" in value.type:
+            dtype = value.type.removeprefix("tensor(").removesuffix(")")
+            feeds[value.name] = draw.integers(0, 10, shape).astype(dtype)
+        else:
+            feeds[value.name] = draw.standard_normal(shape).astype(np.float32)
+    return feeds
+
+
+def bound_times(path, provider, batch):
+    """Returns the time of a run on bound memory, by CUDA events and by the clock of the host, µs.
+
+    Events enclose many runs that follow each other without waiting, so that launches overlap with
+    the work before them: `event_us` has gaps in it only where launching takes longer than the work.
+    `graph_us` is the time of the network as a CUDA graph, which has no launches: the truth for the
+    sum of times on the device, beside the gaps between kernels.
+    """
+    times = {"bound_host_us": _bound(path, provider, batch, {}, by_events=False)}
+    if provider == "cpu":
+        return times
+    for name, options in (("event_us", {}), ("graph_us", {"enable_cuda_graph": "1"})):
+        try:
+            times[name] = _bound(path, provider, batch, options, by_events=True)
+        except Exception as error:
+            times[f"{name}_error"] = f"{type(error).__name__}: {error}"
+    return times
+
+
+def _bound(path, provider, batch, options, by_events):
+    """The median time of a run in µs, by events on the session's stream or by the host's clock."""
+    import onnxruntime as ort
+    import torch
+
+    run_options = ort.RunOptions()
+    if by_events:  # runs follow each other without waiting
+        run_options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    if provider == "cuda":
+        stream = torch.cuda.Stream()
+        options = {"user_compute_stream": str(stream.cuda_stream), **options}
+    session = session_of(path, provider, **options)
+    binding = session.io_binding()
+    held = []
+    for key, value in feeds_of(session, batch).items():
+        held.append(ort.OrtValue.ortvalue_from_numpy(value, provider, 0))
+        binding.bind_ortvalue_input(key, held[-1])
+    for output in session.get_outputs():
+        binding.bind_output(output.name, provider, 0)
+    session.run_with_iobinding(binding)
+    for output, value in zip(session.get_outputs(), binding.get_outputs(), strict=True):
+        held.append(value)
+        binding.bind_ortvalue_output(output.name, value)
+    for _ in range(_WARMUP):
+        session.run_with_iobinding(binding, run_options)
+    if not by_events:
+        return statistics.median(
+            _host_us(lambda: session.run_with_iobinding(binding, run_options)) for _ in range(_RUNS)
+        )
+    torch.cuda.synchronize()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    took = []
+    for _ in range(5):
+        begin.record(stream)
+        for _ in range(_RUNS):
+            session.run_with_iobinding(binding, run_options)
+        end.record(stream)
+        end.synchronize()
+        took.append(1e3 * begin.elapsed_time(end) / _RUNS)
+    return statistics.median(took)
+
+
+def _host_us(run):
+    begin = time.perf_counter()
+    run()
+    return 1e6 * (time.perf_counter() - begin)
+
+
+def compare_outputs(path, provider, batch):
+    """Returns by output how far the provider's values are from the CPU's."""
+    cpu, other = session_of(path, "cpu"), session_of(path, provider)
+    feeds = feeds_of(cpu, batch)
+    found = {"providers": other.get_providers()}
+    outputs = zip(cpu.get_outputs(), cpu.run(None, feeds), other.run(None, feeds), strict=True)
+    for output, expected, value in outputs:
+        scale = float(np.abs(expected).max()) or 1.0
+        found[output.name] = {
+            "largest_difference_by_largest_value": float(np.abs(value - expected).max()) / scale,
+            "equal_bits": float(np.mean(_bits(value) == _bits(expected))),
+        }
+    return found
+
+
+def _bits(values):
+    return values.view(f"u{values.itemsize}")
