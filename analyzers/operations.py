@@ -1,12 +1,16 @@
 """The node table of a model that ran in its framework: a row for each operator that was called."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracer.analyzers.roofline import TimedRow, roofline
 from tracer.analyzers.timing import timing
 from tracer.executors.calls import BACKWARD, BACKWARD_PHASE
-from tracer.executors.protocol import Profiled
+from tracer.executors.protocol import OperatorWork, Profiled
+from tracer.records.environment import Peaks
 from tracer.records.trace import typed_table
 
 
@@ -40,6 +44,45 @@ def operation_table(profile: Profiled) -> pd.DataFrame:
         inside.setdefault(str(kernel.node), {})[kernel.op_type] = None
     texts = {node: f"{node}: {', '.join(names)}" for node, names in inside.items()}
     table["kernels"] = pd.Series(texts)
+    return typed_table(table)
+
+
+def with_roofs(
+    table: pd.DataFrame, works: Mapping[str, OperatorWork], peaks: Peaks | None
+) -> pd.DataFrame:
+    """Returns the node table with the columns of work and roofs, of rows whose work is known.
+
+    A row without products is held against the memory alone.
+    """
+    if not works:
+        return table
+    rows = table[table["node"].isin(list(works)) & table["time_us"].notna()]
+    lows, highs = (rows[f"time_us_ci95_{end}"].fillna(rows["time_us"]) for end in ("low", "high"))
+    times = zip(rows["node"], rows["time_us"], lows, highs, strict=True)
+    timed = [
+        TimedRow(node, (node,), us, works[node].arithmetic, (low, high), works[node].flops / 2)
+        for node, us, low, high in times
+    ]
+    flops = pd.Series({node: work.flops for node, work in works.items()})
+    moved: dict[tuple[str, ...], int | None]
+    moved = {(node,): work.bytes_read + work.bytes_written for node, work in works.items()}
+    roofs = roofline(timed, flops, moved, peaks)
+    work = pd.DataFrame(
+        {
+            node: {
+                "macs": each.flops // 2,
+                "flops": each.flops or None,  # what is no product was not counted
+                "bytes_read": each.bytes_read,
+                "bytes_written": each.bytes_written,
+            }
+            for node, each in works.items()
+        }
+    ).T.astype("Float64")
+    work["intensity"] = work["flops"] / (work["bytes_read"] + work["bytes_written"])
+    roofs["gflops_per_s"] = roofs["gflops_per_s"].where(roofs["gflops_per_s"] > 0)
+    table = table.copy()
+    for name, values in (*work.items(), *roofs.items()):
+        table[name] = table["node"].map(values)
     return typed_table(table)
 
 

@@ -19,7 +19,7 @@ from tracer.analyzers.cost.typed_model import PRODUCTS
 from tracer.analyzers.timing import RUNTIME
 from tracer.graph.operators import computes_in_integers
 from tracer.records.columns import BY_NAME, COLUMNS
-from tracer.records.environment import CPU, Peak, Peaks, queues
+from tracer.records.environment import CPU, TF32, Peak, Peaks, queues
 from tracer.records.trace import Kernel, Run
 from tracer.support.types import FloatArray
 
@@ -119,6 +119,12 @@ def arithmetic(kernel: Kernel) -> str:
     if computes_in_integers(kernel.op_type):
         return INT8
     return next((t.dtype for t in kernel.input_types if t.dtype in _FLOATS), _FLOATS[0])
+
+
+def shown_peaks(peaks: Peaks, run: Run | None) -> Mapping[str, Peak]:
+    """Returns the peaks of arithmetic that a chart of this run has, by type."""
+    kinds = {"float32", TF32, *(arithmetic(kernel) for kernel in (run.kernels if run else ()))}
+    return {kind: peak for kind, peak in peaks.arithmetic.items() if kind in kinds}
 
 
 def roofline(

@@ -79,7 +79,7 @@ class Evidence:
     `sums` are the folded rows whose sums were counted and whose energy is known, with
     `energy_share`, their share of the energy.
     `peaks` are None if other programs ran while they were measured: peaks that are too low make
-    kernels seem near the roof.
+    kernels seem near the roof. Those of a card are left out: rules are about processors.
     """
 
     rows: pd.DataFrame
@@ -103,7 +103,7 @@ class Evidence:
         known = (folded["time_us"] > 0) & (with_bounds | (folded["time_us_ci95_low"] != 0))
         rows = folded[known].sort_values("time_us", ascending=False, kind="stable")
         peaks = trace.environment.peaks_at(run.threads)
-        reliable = peaks if peaks is not None and not peaks.is_busy else None
+        reliable = peaks if peaks is not None and not (peaks.is_busy or peaks.card) else None
         machine = trace.environment
         return cls(
             rows, sums, run, reliable, run.optimization or "all", trace.model.name,

@@ -12,19 +12,25 @@ from typing import Any, TypeAlias, TypeVar
 import pandas as pd
 from numpy.typing import NDArray
 
-from tracer.analyzers.operations import operation_table
+from tracer.analyzers.operations import operation_table, with_roofs
 from tracer.analyzers.timing import notes
 from tracer.api._assembly import as_list, configured
 from tracer.api.framework import ProfileFrameworkArguments
 from tracer.errors import InputError, TracerError, UsageError
 from tracer.executors import registry
 from tracer.executors.calls import BACKWARD, RANGE, described
-from tracer.executors.protocol import AlternatingExecutor, Profiled
+from tracer.executors.protocol import (
+    AlternatingExecutor,
+    CountingExecutor,
+    OperatorWork,
+    Profiled,
+)
 from tracer.executors.settings import EagerSettings
 from tracer.exporters.records import InputSpec, draw, inputs_of
 from tracer.exporters.registry import exporter_of
 from tracer.exporters.subject import load_source
 from tracer.records import environment
+from tracer.records.environment import TF32, Peaks
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import Trace, distinctions
 
@@ -61,8 +67,11 @@ def profile_framework(call: ProfileFrameworkArguments) -> Trace:
         drawn, notes = [call.inputs], ["inputs are arrays that were given"]
     _check_number(model, call.target, drawn[0])
     profiles: list[Profiled] = []
+    works: dict[int, Mapping[str, OperatorWork]] = {}  # by the position of the profile
     for arrays, setting in product(drawn, settings):
         arguments = (model, arrays, setting, call.report)
+        if call.peaks and isinstance(executor, CountingExecutor):
+            works[len(profiles)] = executor.work(model, arrays, setting)
         profiles.append(_configured(executor.profile(*arguments), setting))
         try:
             profiles += [_configured(compiler.profile(*arguments), setting)] if compiler else []
@@ -71,14 +80,35 @@ def profile_framework(call: ProfileFrameworkArguments) -> Trace:
     recorded = asdict(settings[0]) | {"target": call.target, "args": args, "batch": call.batch}
     recorded |= {"threads": call.threads if len(counts) == 1 else counts}
     recorded |= {"compiled": call.compiled, "framework": name, "weights": str(call.weights or "")}
+    peaks = call.peaks(counts[0]) if call.peaks and works else None
+    tables = [
+        with_roofs(operation_table(profile), _multiplied(works.get(place, {}), peaks), peaks)
+        for place, profile in enumerate(profiles)
+    ]
     return Trace(
         model=_info(call.target, name, profiles[0], executor.parameters(model)),
-        environment=environment.observe(),
+        environment=replace(environment.observe(), peaks=peaks),
         settings=recorded,
         runs=tuple(profile.run for profile in profiles),
-        nodes=pd.concat([operation_table(profile) for profile in profiles], ignore_index=True),
+        nodes=pd.concat(tables, ignore_index=True),
         notes=(*notes, *_notes(profiles)),
     )
+
+
+def _multiplied(
+    works: Mapping[str, OperatorWork], peaks: Peaks | None
+) -> Mapping[str, OperatorWork]:
+    """Returns the works with the type in which the card of the peaks multiplies float32."""
+    if peaks is None or TF32 not in peaks.arithmetic:
+        return works
+    from tracer.host.card import multiplied_as  # imports torch
+
+    return {
+        node: replace(work, arithmetic=multiplied_as(work.operator))
+        if work.arithmetic == "float32"
+        else work
+        for node, work in works.items()
+    }
 
 
 Opened = TypeVar("Opened")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from tracer.support.arguments import RULES, argument, instance, maybe, option, s
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracer.records.environment import Peaks
     from tracer.records.trace import Trace
 
 _CODE = "Framework (FILE.py:NAME)"
@@ -69,6 +70,7 @@ class ProfileFrameworkArguments(FrameworkOptions, Contained):
     inputs: Sequence[NDArray[Any]] | None = argument(
         None, rule=maybe(several(instance("numpy.ndarray")))
     )
+    peaks: Callable[[int], Peaks] | None = None
 
 
 @contained(ProfileFrameworkArguments)
@@ -82,7 +84,9 @@ def profile_framework(call: ProfileFrameworkArguments) -> Trace:
     `input_shape`, without the batch. Random weights and inputs are drawn from `seed`. Or `inputs`
     are the arrays, by position; `batch`, `input_shape` and `input_dtype` then do nothing. `runs` to
     `optimizer` are described in `executors.settings`; `compiled` adds a run of the model
-    after torch.compile. The model is restored afterwards.
+    after torch.compile. The model is restored afterwards. `peaks` is called with `threads` after
+    the runs: its peaks, as those of `tracer.host.card`, are the roofs of the operators, whose work
+    torch counts in a run of its own.
 
     The model runs in a child process, within `seconds` and `process_bytes` of `limits`, or with
     `in_process` in this one. Raises the errors of `tracer.errors`.

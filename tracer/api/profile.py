@@ -125,7 +125,10 @@ def profile_target(
         raise _no_phases()
     if in_framework:
         common = {name: options[name] for name in COMMON}
-        return profile_framework(str(target), **vars(framework), **common, progress=progress)
+        peaks = options.get("peaks") if framework.device != "cpu" else None
+        return profile_framework(
+            str(target), **vars(framework), **common, peaks=peaks, progress=progress
+        )
     if sums is None:
         return profile(target, **options, progress=progress, keep=keep)
     shared = ("dims", "inputs", "seed", "convention", "energy")

@@ -22,6 +22,7 @@ from tracer.support.arguments import FLAG, option
 
 if TYPE_CHECKING:
     from tracer.cli._output import Output
+    from tracer.records.environment import Peaks
 
 _COMMON = {*api.COMMON, *api.PHASES}
 _ONNX_ONLY = {
@@ -60,6 +61,13 @@ def _refuse_misplaced(model: Path) -> None:
         only = "an .onnx file" if is_code else "FILE.py:NAME"
         hint = f"{near}For {only} alone."
         raise UsageError(f"{', '.join(typed_names)}: not for {model}", hint)
+
+
+def _peaks_of_card(threads: int) -> Peaks:
+    """Returns the peaks of the card, after the runs: importing torch takes seconds."""
+    from tracer.host import card
+
+    return card.peaks(threads, announce=tell)
 
 
 @cloup.command(cls=Command)
@@ -104,7 +112,9 @@ def command(
 
     output.check(Trace)
     _refuse_misplaced(model)
-    if roofline and is_cpu(options["provider"]):  # peaks of the processor
+    if roofline and framework.device == "cuda":
+        options["peaks"] = _peaks_of_card
+    elif roofline and is_cpu(options["provider"]):  # peaks of the processor
         from tracer import host
 
         options["peaks"] = partial(host.peaks, announce=tell)  # tells of a first measurement

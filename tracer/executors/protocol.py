@@ -7,7 +7,7 @@ the `Executor` protocol; `registry` finds it by the name of its package. The sub
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from tracer.containment.activity import Progress
@@ -69,6 +69,31 @@ class Profiled:
     run: Run
     optimized_graph: OptimizedGraph | None = None
     operations: tuple[OperatorRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorWork:
+    """The work of a row in a run: flop of its products, bytes read and written.
+
+    `operator` is the framework's name of the largest product, and `arithmetic` the type of its
+    factors.
+    """
+
+    operator: str
+    arithmetic: str
+    flops: int
+    bytes_read: int
+    bytes_written: int
+
+    def __add__(self, other: "OperatorWork") -> "OperatorWork":
+        """Returns the work of both."""
+        larger = max(self, other, key=lambda work: work.flops)
+        return replace(
+            larger,
+            flops=self.flops + other.flops,
+            bytes_read=self.bytes_read + other.bytes_read,
+            bytes_written=self.bytes_written + other.bytes_written,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +192,13 @@ class FrameworkExecutor(Executor[SubjectT, FeedsT, SettingsT], Protocol):
 
     def parameters(self, subject: SubjectT) -> Iterator[tuple[str, int, bytes]]:
         """Yields name, number of elements and content of each parameter, a shared one once."""
+
+
+@runtime_checkable
+class CountingExecutor(FrameworkExecutor[SubjectT, FeedsT, SettingsT], Protocol):
+    """An executor of live models that counts the work of their operators."""
+
+    def work(
+        self, subject: SubjectT, feeds: FeedsT, settings: SettingsT
+    ) -> Mapping[str, OperatorWork]:
+        """Returns the work of each row, by the row's key, from a run that is not timed."""

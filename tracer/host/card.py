@@ -173,6 +173,8 @@ def multiplied_as(operator: str) -> str:
 
     By default convolutions use TF32 and matrix products do not, and each has its own setting.
     """
+    if "attention" in operator:  # fused attention: three products of TF32 for each of float32
+        return TF32
     is_convolution = "conv" in operator
     cudnn: Any = torch.backends.cudnn
     setting = getattr(cudnn, "conv", None) if is_convolution else torch.backends.cuda.matmul

@@ -102,12 +102,16 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Roofs:
-    """Peak rates per second: flop, integer operations, bytes; `threads` reached them."""
+    """Peak rates per second: flop, integer operations, bytes; `threads` reached them.
+
+    `others` are flop of further types, by name.
+    """
 
     float32: float
     int8: float | None
     memory: float
     threads: int
+    others: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from tracer.analyzers.advice import is_sure
 from tracer.analyzers.grouping import by_node, row_names
 from tracer.analyzers.options import CHART_TOP, NAMES, ViewOptions
 from tracer.analyzers.overflow import bits_observed, widest
-from tracer.analyzers.roofline import CACHE, COMPUTE, FEWER, INT8, MEMORY, arithmetic
+from tracer.analyzers.roofline import CACHE, COMPUTE, FEWER, INT8, MEMORY, shown_peaks
 from tracer.analyzers.views.drawing import (
     EXTREMES,
     HIGH,
@@ -30,7 +30,7 @@ from tracer.analyzers.views.drawing import (
 from tracer.analyzers.views.text import micros, percent, plural, si
 from tracer.analyzers.views.trace.headline import Section, folded, headline, ordered, sections
 from tracer.errors import UsageError
-from tracer.records.environment import Peaks
+from tracer.records.environment import Peak, Peaks
 from tracer.records.trace import Trace
 from tracer.support.types import FloatArray
 
@@ -329,9 +329,8 @@ def _draw_roofline(axes: Axes, section: Section, peaks: Peaks | None) -> pd.Data
                 linewidths=0.9,
             )  # fmt: skip
             axes.scatter([], [], s=40, marker=marker, color=to_rgba(colour, _FILLED), label=meaning)
-    integer = section.run is not None and any(arithmetic(k) == INT8 for k in section.run.kernels)
     if peaks is not None:
-        _draw_roofs(axes, rows, peaks, integer)
+        _draw_roofs(axes, rows, peaks.memory, shown_peaks(peaks, section.run))
     else:
         axes.margins(0.1)
     axes.set_xlabel("intensity [flop/byte]" + (f"\n{hidden}" if hidden else ""))
@@ -367,11 +366,15 @@ def points(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     return rows, hidden if len(others) else ""
 
 
-def _draw_roofs(axes: Axes, rows: pd.DataFrame, peaks: Peaks, integer: bool) -> None:
+def _draw_roofs(
+    axes: Axes, rows: pd.DataFrame, memory: Peak, arithmetic: Mapping[str, Peak]
+) -> None:
     """Draws the slope of memory and the ceilings of arithmetic, with their peaks."""
-    slope, ceilings = peaks.memory.rate / 1e9, [(peaks.float32.rate / 1e9, "float32", _ROOF)]
-    if integer and peaks.int8 is not None:
-        ceilings.append((peaks.int8.rate / 1e9, "int8", _INT8_ROOF))
+    slope = memory.rate / 1e9
+    ceilings = [
+        (peak.rate / 1e9, kind, _INT8_ROOF if kind == INT8 else _ROOF)
+        for kind, peak in arithmetic.items()
+    ]
     top = max(ceiling for ceiling, _, _ in ceilings)
     ridge = top / slope
     left = min(
@@ -388,7 +391,7 @@ def _draw_roofs(axes: Axes, rows: pd.DataFrame, peaks: Peaks, integer: bool) -> 
     across, up = math.log10(right / left), math.log10(high / low)
     angle = math.degrees(math.atan2(_HEIGHT / up, _WIDTH / across))
     axes.annotate(
-        f"memory {si(peaks.memory.rate)}B/s", (start * 1.25, start * 1.25 * slope), (0, 4),
+        f"memory {si(memory.rate)}B/s", (start * 1.25, start * 1.25 * slope), (0, 4),
         textcoords="offset points", fontsize=8, rotation=angle, rotation_mode="anchor",
     )  # fmt: skip
     for ceiling, name, colour in ceilings:

@@ -15,7 +15,7 @@ from tracer.analyzers.grouping import kernel_numbers, served_numbers
 from tracer.analyzers.operations import backward_share
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.overflow import by_width, channels, widths
-from tracer.analyzers.roofline import INT8, arithmetic
+from tracer.analyzers.roofline import INT8, arithmetic, shown_peaks
 from tracer.analyzers.timing import coverage, empty, wall, wall_interval
 from tracer.analyzers.views import environment
 from tracer.analyzers.views.file_formats.json import fields, records
@@ -218,7 +218,9 @@ def run_content(
     roofs, peaks = None, trace.environment.peaks_at(run.threads if run else None)
     if peaks is not None and nodes["gflops_per_s"].notna().any():
         int8 = peaks.int8.rate if peaks.int8 else None
-        roofs = Roofs(peaks.float32.rate, int8, peaks.memory.rate, peaks.threads)
+        shown = shown_peaks(peaks, run).items()
+        others = {kind: peak.rate for kind, peak in shown if kind not in ("float32", INT8)}
+        roofs = Roofs(peaks.float32.rate, int8, peaks.memory.rate, peaks.threads, others)
     return RunContent(
         label=label,
         title=headline(trace, section),

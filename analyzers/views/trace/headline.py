@@ -286,10 +286,14 @@ def roofs(peaks: Peaks | None) -> tuple[str, ...]:
     """The peaks of the machine, if they were measured."""
     if peaks is None:
         return ()
-    int8 = f", {si(peaks.int8.rate)}OP/s int8" if peaks.int8 else ""
+    rates = ", ".join(
+        f"{si(peak.rate)}{'OP' if kind == 'int8' else 'FLOP'}/s {kind}"
+        for kind, peak in peaks.arithmetic.items()
+    )
     return (
-        f"peaks: {si(peaks.float32.rate)}FLOP/s float32{int8}, {si(peaks.memory.rate)}B/s memory "
-        f"({plural(peaks.threads, 'thread')}{', too low: the machine was busy' * peaks.is_busy})",
+        f"peaks: {rates}, {si(peaks.memory.rate)}B/s memory "
+        f"({peaks.card or plural(peaks.threads, 'thread')}"
+        f"{', too low: the machine was busy' * peaks.is_busy})",
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, reduce
@@ -25,8 +25,9 @@ from tracer.executors.calls import RANGE, Calls, Kind, Launch, Span, Work, descr
 from tracer.executors.device import DeviceUse, launched
 from tracer.executors.eager import Arrays, EagerExecutor, Overhead, failing_clearly
 from tracer.executors.foreign.torch_trace import BACKWARD, tensor_types
-from tracer.executors.protocol import FrameworkExecutor
+from tracer.executors.protocol import CountingExecutor, OperatorWork
 from tracer.executors.settings import EagerSettings
+from tracer.executors.torch.work import Marking, work_by_row
 from tracer.support.timing import RunTimer, elapsed_us, times_us
 
 _CHAIN_LENGTH = 200
@@ -310,6 +311,17 @@ class _Torch(_Eager):
             flat = parameter.detach().cpu().contiguous().reshape(-1)
             yield name, parameter.numel(), flat.view(torch.uint8).numpy().tobytes()
 
+    def work(
+        self, model: torch.nn.Module, arrays: Arrays, settings: EagerSettings
+    ) -> Mapping[str, OperatorWork]:
+        """Returns the work of each row, as torch counts it; a row without is left out."""
+        with self.opened(model, arrays, settings) as recording, marked(model):
+            recording.step.clear()
+            marking: Any = Marking  # has no types
+            with recorded_events() as recorded, marking():
+                recording.step.timed()
+        return work_by_row(runs(recorded)[0])
+
 
 def mark(name: str) -> Any:
     """Returns a context that the profiler records as `name`; cheap without a profiler."""
@@ -490,4 +502,4 @@ def _shortest_chain(x: torch.Tensor) -> float:
         return min(times_us(chain, _CHAIN_RUNS))
 
 
-executor: FrameworkExecutor[torch.nn.Module, Arrays, EagerSettings] = _Torch()
+executor: CountingExecutor[torch.nn.Module, Arrays, EagerSettings] = _Torch()

@@ -34,7 +34,7 @@ class Roofline extends Chart {
   /** The ends of the axes leave room for the points and for the names of the roofs. */
   frame(plot, points, roofs) {
     const xs = points.map(({ x }) => x), ys = points.map(({ y }) => y);
-    const top = roofs ? Math.max(roofs.float32, roofs.int8 ?? 0) / 1e9 : Math.max(...ys);
+    const top = roofs ? Math.max(roofs.float32, roofs.int8 ?? 0, ...Object.values(roofs.others)) / 1e9 : Math.max(...ys);
     const slope = roofs ? roofs.memory / 1e9 : null;
     plot.low = Math.min(...xs.map((x) => x / 3), slope ? top / slope / 30 : Infinity);
     plot.across(plot.low, Math.max(...xs.map((x) => x * 3), slope ? (10 * top) / slope : 0), Draw.log);
@@ -43,9 +43,10 @@ class Roofline extends Chart {
     plot.ticksUp(plot.y.ticks(), Format.count, "GFLOP/s");
   }
 
-  ceilings(plot, { float32, int8, memory }, integer) {
+  ceilings(plot, { float32, int8, memory, others }, integer) {
     const slope = memory / 1e9, rates = [[float32, "FLOP/s", "float32"]];
     if (integer && int8) rates.push([int8, "OP/s", "int8"]);
+    for (const [name, rate] of Object.entries(others)) rates.push([rate, "FLOP/s", name]);
     for (const [rate, unit, name] of rates) {
       const y = plot.y(rate / 1e9), text = `${name} ${Format.si(rate)}${unit}`;
       plot.add(Plot.line("roof", plot.x(rate / memory), y, plot.right, y), Plot.text(null, plot.right, y - 5, "end", text));
