@@ -19,7 +19,8 @@ class CachedDecoder(nn.Module):
     def empty_cache(self, input_ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Returns the keys and values of no tokens, for each layer."""
         heads, size = self.cache
-        return (torch.zeros(len(input_ids), heads, 0, size),) * (2 * len(self.layers))
+        empty = torch.zeros(len(input_ids), heads, 0, size, device=input_ids.device)
+        return (empty,) * (2 * len(self.layers))
 
     @property
     def input_shape(self) -> tuple[tuple[int, ...], ...]:

@@ -99,8 +99,8 @@ class Gpt(CachedDecoder):
         past = past or self.empty_cache(input_ids)
         before = past[0].shape[2]
         total = before + input_ids.shape[1]
-        places = torch.arange(before, total)
-        mask = torch.arange(total)[None, :] <= places[:, None]
+        places = torch.arange(before, total, device=input_ids.device)
+        mask = torch.arange(total, device=places.device)[None, :] <= places[:, None]
         h, present = self.embedding(input_ids) + self.positions(places), []
         for layer, key, value in zip(self.layers, past[::2], past[1::2], strict=True):
             h, own = layer(h, (key, value), mask)

@@ -12,10 +12,10 @@ from tracer.errors import UsageError
 THETA = 10_000.0  # base of the rotary wavelengths, of Su et al. 2021
 
 
-def rotary(start: int, stop: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns cosines and sines [stop - start, width / 2] of the positions, of Su et al. 2021."""
-    positions = torch.arange(start, stop, dtype=torch.float32)
-    frequencies = THETA ** (torch.arange(0, width, 2, dtype=torch.float32) / -width)
+def rotary(start: int, end: int, width: int, at: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns cosines and sines [end - start, width / 2] of the positions, of Su et al. 2021."""
+    positions = torch.arange(start, end, dtype=torch.float32, device=at)
+    frequencies = THETA ** (torch.arange(0, width, 2, dtype=torch.float32, device=at) / -width)
     angles = positions[:, None] * frequencies
     return angles.cos(), angles.sin()
 
@@ -138,10 +138,10 @@ class Llama(CachedDecoder):
     def forward(self, input_ids: torch.Tensor, *past: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Tokens and cache to logits and cache."""
         past = past or self.empty_cache(input_ids)
-        before = past[0].shape[2]
-        total = before + input_ids.shape[1]
-        angles = rotary(before, total, self.head_size)
-        mask = torch.arange(total)[None, :] <= torch.arange(before, total)[:, None]
+        before, at = past[0].shape[2], input_ids.device
+        end = before + input_ids.shape[1]
+        angles = rotary(before, end, self.head_size, at)
+        mask = torch.arange(end, device=at)[None] <= torch.arange(before, end, device=at)[:, None]
         h, present = self.embedding(input_ids), []
         for layer, key, value in zip(self.layers, past[::2], past[1::2], strict=True):
             h, own = layer(h, (key, value), mask, angles)

@@ -1,0 +1,296 @@
+"""Times of networks on the card: what `tracer.profile` says, and events of CUDA around a step.
+
+The truth of the kernels' time comes from CUDA's own events. The card sleeps first, so that the host
+queues a whole step meanwhile and the kernels follow each other without waiting for launches; the
+short gaps that remain between them are taken from torch's profiler and subtracted.
+"""
+
+import re
+import statistics
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import numpy as np
+
+from tests.card.parts import device, keep
+
+SECONDS: float = 90
+
+_RUNS = 20
+_COMPILING = 12
+"""Seconds that torch.compile needs at least."""
+_ASLEEP = 2.0
+"""Cycles that the card sleeps ÷ those of the host's time for a step."""
+_CYCLES_PER_US = 2_000
+"""At most: an H100 has 1,980 MHz."""
+_LLAMA = {"width": 512, "heads": 8, "groups": 4, "layers": 8, "hidden": 1376, "vocabulary": 8192}
+_ENCODER = {"width": 256, "heads": 8, "layers": 6, "patch": 4}
+_STEP = {"backward": True, "optimizer": "adam"}
+_RESNET20, _RESNET50, _TRANSFORMER, _DECODER, _CAPTURED = (
+    "models/resnet_cifar/torch_net.py:ResNet20",
+    "experiments/networks/family.py:bottleneck50",
+    "models/transformer/torch_net.py:PatchTransformer",
+    "models/llama/torch_net.py:Llama",
+    "tests/card/networks.py:Captured",
+)
+NETWORKS = {
+    "resnet20": (_RESNET20, {"batch": 256}),
+    "resnet20 training": (_RESNET20, {"batch": 256, **_STEP}),
+    "resnet50": (_RESNET50, {"batch": 32}),
+    "resnet50 training": (_RESNET50, {"batch": 32, **_STEP}),
+    "transformer": (_TRANSFORMER, {"batch": 64, "args": _ENCODER}),
+    "transformer training": (_TRANSFORMER, {"batch": 64, "args": _ENCODER, **_STEP}),
+    "llama prefill": (_DECODER, {"args": _LLAMA, "tokens": (512, 0)}),
+    "llama decode": (_DECODER, {"args": _LLAMA, "tokens": (1, 512)}),
+    "resnet20 captured": (_CAPTURED, {"batch": 256}),
+    "resnet20 batch 1": (_RESNET20, {"batch": 1}),
+}
+"""The networks: their name on the command line, and the options of each."""
+
+
+def measure(seconds):
+    """Returns the figures of each network, of a command, and of torch.compile."""
+    began, measured = time.monotonic(), {}
+    for name, (target, options) in NETWORKS.items():
+        measured[name] = _guarded(_network, target, dict(options))
+        keep(measured)
+    measured["command"] = _guarded(_command)
+    keep(measured)
+    left = seconds - (time.monotonic() - began)
+    if left > _COMPILING:
+        measured["compiled"] = _guarded(_compiled, left)
+    return measured
+
+
+def _guarded(function, *arguments):
+    """Returns what `function` returns with its seconds; or its error, which ends nothing."""
+    began = time.monotonic()
+    try:
+        return {**function(*arguments), "seconds": round(time.monotonic() - began, 2)}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}",
+                "traceback": traceback.format_exc().splitlines()}  # fmt: skip
+
+
+def _network(target, options):
+    tokens = options.pop("tokens", None)
+    if device() == "cpu":  # every line runs, on little work
+        options["batch"] = 1 if tokens is None else None
+    inputs = _tokens(*tokens) if tokens else None
+    trace = _profile(target, inputs, options)
+    truth = _truth(target, inputs, options) if device() == "cuda" else {}
+    figures = {**_figures(trace), **truth}
+    if truth:
+        figures["ratio"] = figures["sum_us"] / figures["truth_us"]
+    return figures
+
+
+def _tokens(count, past):
+    """The inputs of the decoder: tokens, and a cache with `past` tokens."""
+    random, size = np.random.default_rng(0), _LLAMA["width"] // _LLAMA["heads"]
+    ids = random.integers(0, _LLAMA["vocabulary"], (1, count))
+    shape = (1, _LLAMA["groups"], past, size)
+    cache = [random.random(shape, np.float32) for _ in range(2 * _LLAMA["layers"])]
+    return [ids, *cache]
+
+
+def _profile(target, inputs, options, **more):
+    import tracer
+
+    runs = _RUNS if device() == "cuda" else 2
+    given = {} if inputs is None else {"inputs": inputs}
+    return tracer.profile_framework(
+        target, device=device(), runs=runs, warmup=5 if runs > 2 else 1, **options, **given, **more
+    )
+
+
+def _figures(trace):
+    """What the trace says, in µs per run."""
+    run, nodes = trace.runs[0], trace.nodes
+    return {
+        "sum_us": float(nodes["time_us"].sum()),
+        "wall_us": run.median_us,
+        "recorded_us": float(np.median(run.instrumented_us)),
+        "host_us": float(nodes["time_us_host"].sum()),
+        "rows": len(nodes),
+        "notes": list(run.notes),
+        **_of_notes(" ".join(run.notes)),
+        "operators": _top(trace, "node"),
+        "modules": _top(trace, "module"),
+        "kernels_by_time": _top(trace, "kernel"),
+    }
+
+
+def _of_notes(text):
+    """The numbers of the notes."""
+    patterns = {
+        "busy_us": r"busy ([\d,.]+) of",
+        "kernels": r"([\d,.]+) kernels a run on",
+        "streams": r"a run on ([\d,]+) stream",
+        "gaps": r"([\d,.]+) gaps between",
+        "gaps_us": r"gaps between kernels took ([\d,.]+) µs",
+        "waiting_us": r"in ([\d,.]+) µs of them the card waited",
+        "of_graphs": r"([\d,.]+) kernels of a run are in",
+        "peak_mb": r"memory of the card: ([\d,.]+) MB",
+    }
+    found = {name: re.search(pattern, text) for name, pattern in patterns.items()}
+    return {
+        name: float(each[1].rstrip(".").replace(",", "")) for name, each in found.items() if each
+    }
+
+
+def _top(trace, by):
+    """The ten longest rows of a table, as name and µs."""
+    table = trace.top(10, by=by)
+    names = table["module" if by == "module" else "op_type" if by == "kernel" else "node"]
+    return [[str(n), float(t)] for n, t in zip(names, table["time_us"], strict=True)]
+
+
+def _step(target, inputs, options):
+    """Returns the same step, written here."""
+    import torch
+
+    from tracer.exporters.subject import load_source
+
+    model = load_source(target, options.get("args"), seed=0).to("cuda")
+    training = options.get("backward", False)
+    model.train(training)
+    if inputs is None:
+        random = np.random.default_rng(0)
+        inputs = [random.random((options["batch"], *model.input_shape), np.float32)]
+    tensors = [torch.tensor(each, device="cuda") for each in inputs]
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3) if training else None
+
+    def forward():
+        with torch.no_grad():
+            model(*tensors)
+
+    def train():
+        for parameter in model.parameters():
+            parameter.grad = None
+        model(*tensors).sum().backward()
+        optimizer.step()
+
+    return train if training else forward
+
+
+def _truth(target, inputs, options):
+    import torch
+
+    torch.cuda.empty_cache()
+    step = _step(target, inputs, options)
+    for _ in range(5):
+        step()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    host_us = _median(lambda: _host_us(step))
+    event_us = _median(lambda: _event_us(step, 0))
+    cycles = int(_ASLEEP * _CYCLES_PER_US * max(host_us, 200.0))
+    queued_us = _median(lambda: _event_us(step, cycles))
+    peak = torch.cuda.max_memory_allocated()
+    recorded = [_recorded(step, 3 * cycles) for _ in range(5)]  # recording slows launches
+    sums, gaps = (statistics.median(each) for each in zip(*recorded, strict=True))
+    return {
+        "event_us": event_us,
+        "queued_event_us": queued_us,
+        "queued_gaps_us": gaps,
+        "truth_us": queued_us - gaps,
+        "torch_us": sums,
+        "launching_us": host_us,
+        "peak_bytes": peak,
+    }
+
+
+def _median(timed):
+    return statistics.median(timed() for _ in range(_RUNS))
+
+
+def _host_us(step):
+    """µs in which the host launches a step."""
+    import torch
+
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    step()
+    took = time.perf_counter() - began
+    torch.cuda.synchronize()
+    return took * 1e6
+
+
+def _event_us(step, cycles):
+    """µs of a step between two events of CUDA, after the card slept for some cycles."""
+    import torch
+
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    if cycles:
+        torch.cuda._sleep(cycles)
+    start.record()
+    step()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) * 1e3
+
+
+def _recorded(step, cycles):
+    """Returns the sum of the kernels of a queued step, and the gaps between them, µs."""
+    import torch
+    from torch.autograd import DeviceType
+    from torch.autograd.profiler import profile
+
+    with profile(use_device="cuda") as session:
+        torch.cuda._sleep(cycles)
+        step()
+        torch.cuda.synchronize()
+    work = sorted(
+        (event.start_ns(), event.end_ns())
+        for event in session.kineto_results.events()
+        if event.device_type() == DeviceType.CUDA
+        and not event.is_user_annotation()
+        and "spin" not in event.name()
+        and event.duration_ns()
+    )
+    end, gaps = work[0][0], 0
+    for start, stop in work:
+        gaps += max(start - end, 0)
+        end = max(end, stop)
+    return sum(stop - start for start, stop in work) / 1e3, gaps / 1e3
+
+
+def _command():
+    """Runs a command as a user does, with a page and a table as files."""
+    output, much = Path("build/card"), device() == "cuda"
+    output.mkdir(parents=True, exist_ok=True)
+    arguments = [
+        sys.executable, "-m", "tracer", "profile", _RESNET20, "--device", device(), "--backward",
+        "--optimizer", "adam", "--batch", "64" if much else "1",
+        "--runs", "10" if much else "2", "--by", "module",
+        "-o", str(output / "step.html"), "-o", str(output / "step.csv"),
+    ]  # fmt: skip
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    return {
+        "command": " ".join(arguments[2:]),
+        "code": done.returncode,
+        "stdout": done.stdout.splitlines()[:40],
+        "stderr": done.stderr.splitlines()[-20:],
+        "page_bytes": (output / "step.html").stat().st_size if not done.returncode else 0,
+    }
+
+
+def _compiled(seconds):
+    """A transformer by torch.compile, whose kernels Triton makes."""
+    from tracer.limits import Limits
+
+    options = {"batch": 64, "args": _ENCODER | {"layers": 2}}
+    trace = _profile(_TRANSFORMER, None, options, compiled=True, limits=Limits(seconds=seconds))
+    runs = {run.executor: run for run in trace.runs}
+    kernels = list(runs["torch-compile"].kernels) if "torch-compile" in runs else []
+    return {
+        "executors": list(runs),
+        "wall_us": {name: run.median_us for name, run in runs.items()},
+        "triton": sorted({k.op_type for k in kernels if k.op_type.startswith("triton")})[:20],
+        "notes": list(trace.notes),
+    }
