@@ -15,8 +15,9 @@ MNIST = "models/mnist/torch_net.py:MnistNet"
 BATCHES = (1, 16, 64)
 KERNELS = 15
 """Operators inside others that are listed, those of the largest own time first."""
-SIZES = {"cuda": {"batch": 32, "size": 224}, "cpu": {"batch": 2, "size": 64}}
-"""The original's sizes, and small ones for a trial on the processor."""
+SIZES = {"cuda": {"batch": 32, "size": 224}, "cpu": {"batch": 1, "size": 32}}
+RUNS = {"cuda": 100, "cpu": 3}
+"""The original's sizes and runs of MNIST, and small ones for a trial on the processor."""
 
 
 def measure(seconds):
@@ -37,13 +38,14 @@ def measure(seconds):
     return result
 
 
-def mnist(runs=100):
+def mnist():
     """Returns the operators of a run at each batch size, with the time of whole runs."""
     import tracer
 
     trace = tracer.profile_framework(
-        MNIST, framework="torch", batch=BATCHES, runs=runs, device=parts.device(), in_process=True
-    )
+        MNIST, framework="torch", batch=BATCHES, runs=RUNS[parts.device()], warmup=3,
+        device=parts.device(), in_process=True,
+    )  # fmt: skip
     return {
         str(run.batch): {
             "wall_us": run.wall_us.mean(),
@@ -62,7 +64,7 @@ def networks():
     return [f"{kind}{depth}" for kind in names for depth in depths if kind != "large" or depth > 34]
 
 
-def resnet(name, batch, size, runs=10):
+def resnet(name, batch, size):
     """Returns the times of a forward pass in training mode, and of a training step."""
     from experiments.networks import family
     from tracer.analyzers.operations import backward_share, operation_table
@@ -73,7 +75,7 @@ def resnet(name, batch, size, runs=10):
         model = getattr(family, name)(size=size)
     random = np.random.default_rng(0).standard_normal((batch, 3, size, size), np.float32)
     executor = registry.find_framework("torch")
-    tables, profiles = [], []
+    tables, profiles, runs = [], [], min(10, RUNS[parts.device()])
     for way in ({"train": True}, {"backward": True, "loss": "cross-entropy"}):
         settings = EagerSettings(runs=runs, warmup=3, device=parts.device(), **way)
         profiles.append(executor.profile(model, [random], settings, lambda *told: None))
