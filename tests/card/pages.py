@@ -15,7 +15,7 @@ MNIST = "models/mnist/torch_net.py:MnistNet"
 BATCHES = (1, 16, 64)
 KERNELS = 15
 """Operators inside others that are listed, those of the largest own time first."""
-SIZES = {"cuda": {"batch": 32, "size": 224}, "cpu": {"batch": 1, "size": 32}}
+SIZES = {"cuda": {"batch": 32, "size": 224}, "cpu": {"batch": 2, "size": 32}}
 RUNS = {"cuda": 100, "cpu": 3}
 """The original's sizes and runs of MNIST, and small ones for a trial on the processor."""
 
@@ -67,6 +67,7 @@ def networks():
 def resnet(name, batch, size):
     """Returns the times of a forward pass in training mode, and of a training step."""
     from experiments.networks import family
+    from tracer.analyzers.grouping import by_kernel
     from tracer.analyzers.operations import backward_share, operation_table
     from tracer.executors import registry
     from tracer.executors.settings import EagerSettings
@@ -81,7 +82,11 @@ def resnet(name, batch, size):
         profiles.append(executor.profile(model, [random], settings, lambda *told: None))
         tables.append(operation_table(profiles[-1]))
     forward, step = (profile.run for profile in profiles)
-    convolutions = tables[0][tables[0]["op_type"] == "conv2d"]
+    convolutions, backward = (
+        table[table["op_type"] == op_type]
+        for table, op_type in zip(tables, ("conv2d", "conv2d (backward)"), strict=True)
+    )
+    inside = by_kernel(step).set_index("op_type")["time_total_share"]
     return {
         "forward_us": forward.wall_us.mean(),
         "forward_error_us": forward.wall_us.std() / len(forward.wall_us) ** 0.5,
@@ -91,6 +96,8 @@ def resnet(name, batch, size):
         "step_us": step.wall_us.mean(),
         "step_rows_us": tables[1]["time_us"].sum(),
         "backward_share": backward_share(tables[1]),
+        "backward_convolutions": backward["calls"].sum(),
+        "backward_convolution_share": inside.get("aten::convolution_backward"),
         "kernels": _kernels(step),
         "notes": [*forward.notes, *step.notes],
     }
