@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 import tracer
+from tests.arithmetic import tutorial
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import render
 from tracer.arithmetic import fingerprint, layouts, recipes, runs
@@ -24,6 +25,11 @@ from tracer.records.bits import BitComparison, OutputDifference, SideBits
 
 MODELS = Path(__file__).parents[2] / "models"
 LENET = MODELS / "lenet/lenet.int8.onnx"
+AVX2 = Path(__file__).with_name("avx2.json")
+needs_vnni = pytest.mark.skipif(
+    not environment.adds_bytes_exactly(environment.cpu_flags()),
+    reason="this processor adds in pairs that saturate, as the other one does",
+)
 
 
 @pytest.fixture(scope="module")
@@ -175,12 +181,30 @@ def test_a_processor_with_other_kernels_is_replayed_here(tmp_path):
 
 def test_a_processor_whose_pairs_saturate_is_replayed_here():
     """The file was made on a processor with AVX2 and no more (valgrind's)."""
-    path = Path(__file__).with_name("avx2.json")
-    (side,) = tracer.compare_bits([LENET], machine=path, in_process=True).sides
+    (side,) = tracer.compare_bits([LENET], machine=AVX2, in_process=True).sides
     assert side.exact
     if environment.adds_bytes_exactly(environment.cpu_flags()):
         assert (side.first.node, side.first.causes) == ("node_Conv_22", ("saturation of pairs",))
         assert side.outputs[0].equal < side.outputs[0].size
+
+
+@needs_vnni
+def test_the_class_of_one_image_is_another_on_that_processor():
+    model, (print_,) = loading.load(LENET), fingerprint.read(AVX2).models
+    image = {"x": tutorial.digit(model)}
+    there = fingerprint.OtherMachine.of(model, print_)
+    outputs = [
+        runs.outputs_of(model, OrtSettings(threads=1))(image),
+        runs.replay_graph(there.graph, there.rule_of, image).outputs,
+    ]
+    assert [int(each["linear_2"].argmax()) for each in outputs] == [9, 4]
+
+
+@pytest.mark.nightly
+@needs_vnni
+def test_the_page_shows_what_the_commands_print(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    assert tutorial.block() in tutorial.PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
