@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tracer.executors.calls import Kind, Span, Work
+from tracer.records.trace import BUSY
 from tracer.text import plural
 
 _COPIES = ("Memcpy", "Memset")
@@ -105,7 +106,7 @@ class DeviceUse:
         )
         idle = max(wall_us - busy, 0.0)
         yield (
-            f"the card was busy {busy:,.1f} of {wall_us:,.1f} µs, and idle {idle / wall_us:.0%}: "
+            f"{BUSY}{busy:,.1f} of {wall_us:,.1f} µs, and idle {idle / wall_us:.0%}: "
             f"{self._each(self.kernels)} kernels a run on {plural(len(self.streams), 'stream')}"
         )
         yield (

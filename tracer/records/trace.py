@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 EMULATED = "times are those of emulating the accumulators"
 """The note of a run with narrow accumulators."""
 
+BUSY = "the card was busy "
+"""Begins the note on the share of a run in which an accelerator worked."""
+
 INCOMPLETE = "incomplete: "
 """Begins the note of a trace without all the runs that were asked for."""
 

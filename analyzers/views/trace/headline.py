@@ -21,7 +21,7 @@ from tracer.analyzers.views.trace.overflow import worst_first
 from tracer.records.columns import BY_NAME
 from tracer.records.environment import Peaks, queues, short_name
 from tracer.records.model_info import Topology
-from tracer.records.trace import Run, Trace
+from tracer.records.trace import BUSY, Run, Trace
 from tracer.text import brief
 
 _OF_PHASE = ["phase", "past"]
@@ -230,6 +230,7 @@ def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
         f"wall  {duration(measured['mean'])} per run ({spread}{plural(runs, kind)})",
         f"nodes {duration(corrected)}{' on the device' * run.is_on_device}, "
         f"{coverage(run, nodes):.0%} of wall{overhead}",
+        *(note for note in run.notes if note.startswith(BUSY)),
     ]
     backward = backward_share(nodes)
     if backward is not None:

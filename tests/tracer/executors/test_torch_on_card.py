@@ -13,6 +13,7 @@ from torch.autograd.profiler_util import EventList  # noqa: E402
 from tests.tracer.executors.kineto import Event, real, recorded  # noqa: E402
 from tracer.analyzers.grouping import by_kernel  # noqa: E402
 from tracer.analyzers.operations import operation_table  # noqa: E402
+from tracer.analyzers.views.trace.headline import verdict  # noqa: E402
 from tracer.executors.calls import Calls  # noqa: E402
 from tracer.executors.device import DeviceUse, brief_name  # noqa: E402
 from tracer.executors.eager import Measured, Overhead, profile_of  # noqa: E402
@@ -39,11 +40,13 @@ def work_of(events):
     return [e for e in events if e.on_device and not e.annotation and e.called != "[memory]"]
 
 
-def profiled(run):
+def profiled(run, notes=()):
     calls = Calls("torch", on_device=True)
     calls.add(run)
     none = Overhead(0.0, 0.0)
-    return profile_of(calls, Measured("torch", "cuda", (np.ones(2),), [900.0], [1000.0], none))
+    return profile_of(
+        calls, Measured("torch", "cuda", (np.ones(2),), [900.0], [1000.0], none, notes)
+    )
 
 
 def own_times(profiled):
@@ -246,3 +249,13 @@ def test_memory_is_that_of_the_card():
     calls = Calls("torch", on_device=True)
     calls.observe(run_of(events))
     assert calls.operations["fc/linear"].peak_bytes == 512
+
+
+def test_the_head_of_a_result_tells_how_busy_the_card_was():
+    use = DeviceUse()
+    use.add(run_of(STEP))
+    notes = tuple(use.notes(100))
+    result = profiled(run_of(STEP), notes)
+    lines = verdict(result.run, operation_table(result))
+    assert any(line.startswith("nodes 8.00 µs on the device") for line in lines)
+    assert notes[0] in lines

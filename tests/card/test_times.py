@@ -1,0 +1,57 @@
+"""Times of networks that a card had, as tracer and as events of CUDA tell them."""
+
+import pytest
+
+from tests.card.times import NETWORKS
+
+CLOSE = 0.05
+"""Difference of two ways to measure kernels that is allowed."""
+
+
+@pytest.fixture
+def times(card):
+    return card("times")
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_sum_of_the_rows_is_the_time_between_events(times, name):
+    """Kernels of a batch of 1 are so short that events, some µs apart by themselves, tell less."""
+    measured = times[name]
+    assert measured["sum_us"] == pytest.approx(measured["torch_us"], rel=CLOSE)
+    if name != "resnet20 batch 1":
+        assert measured["ratio"] == pytest.approx(1, abs=CLOSE)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_busy_and_idle_make_up_a_run(times, name):
+    measured = times[name]
+    assert measured["busy_us"] <= measured["wall_us"] * (1 + CLOSE)
+    assert measured["busy_us"] == pytest.approx(measured["sum_us"], rel=CLOSE)  # one stream
+    assert 0 <= measured["waiting_us"] <= measured["gaps_us"]
+    assert measured["gaps"] < measured["kernels"] + 10
+    assert measured["streams"] == 1
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_memory_is_that_of_the_allocator(times, name):
+    measured = times[name]
+    assert measured["peak_mb"] == pytest.approx(measured["peak_bytes"] / 1e6, rel=0.1)
+
+
+def test_the_kernels_of_a_graph_are_in_the_row_of_its_launch(times):
+    captured, eager = times["resnet20 captured"], times["resnet20"]
+    assert captured["of_graphs"] == eager["kernels"]
+    assert captured["operators"][0][0] == "cudaGraphLaunch"
+    assert captured["sum_us"] == pytest.approx(eager["sum_us"], rel=0.1)
+
+
+def test_a_small_network_waits_for_launches(times):
+    small = times["resnet20 batch 1"]
+    assert small["busy_us"] < small["wall_us"] / 2
+    assert small["waiting_us"] > small["gaps_us"] / 2
+
+
+def test_a_command_makes_a_page_and_a_table(times):
+    assert times["command"]["code"] == 0, times["command"]
+    assert times["command"]["page_bytes"] > 10_000
+    assert any(line.startswith("the card was busy") for line in times["command"]["stdout"])
