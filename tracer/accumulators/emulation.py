@@ -22,7 +22,7 @@ from tracer.accumulators.spec.accumulator import Accumulator, ByOperands
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat, Scaling, operand_format
-from tracer.accumulators.spec.policy import Policy, Rule
+from tracer.accumulators.spec.policy import Entry, Policy, Rule, first_matches
 from tracer.accumulators.spec.products import PARTLY, multiplies, reason_to_stay_wide
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums, FloatTally
 from tracer.accumulators.statistics.partial_sums import PartialSums
@@ -78,7 +78,7 @@ class AccumulatorEmulation:
             else:
                 if compute is not None:
                     self._computing[node.key] = compute
-        self._check()
+        self._check(first_matches(policy.accumulators, model.nodes))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -271,11 +271,11 @@ class AccumulatorEmulation:
     def _types(self) -> TensorTypes:
         return infer(self._model, {})
 
-    def _check(self) -> None:
+    def _check(self, matches: Mapping[str, Entry[Any]]) -> None:
         """Raises ModelError for an entry of the policy that narrows no node."""
-        entries: dict[int, list[str]] = defaultdict(list)
-        for key, rule in self._rules.items():
-            entries[id(rule.accumulator)].append(key)
+        entries: dict[str, list[str]] = defaultdict(list)
+        for key, entry in matches.items():
+            entries[entry.text].append(key)
         for keys in entries.values():
             if any(key in self._computing for key in keys):
                 continue

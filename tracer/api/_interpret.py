@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tracer.accumulators.spec.policy import Rule, as_policy
+from tracer.accumulators.spec.policy import Policy, Rule, as_policy
 from tracer.analyzers import energy as energy_models
 from tracer.analyzers.cost import typed_model
 from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
@@ -15,12 +15,13 @@ from tracer.executors.protocol import Receive
 from tracer.exporters.subject import open_subject
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
-from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
+from tracer.inputs.request import Request, on_sizes_that_run, request_for, with_overrides
 from tracer.limits import Limits, enforced
 from tracer.quantization.runnable import runnable_form
 from tracer.records.trace import Run, Trace
 from tracer.scaling.pool import opened_pool
 from tracer.shapes import infer
+from tracer.whatif import runtime_orders
 
 _MODULES = ("tracer.executors.emulated.executor",)
 """What workers load as they start."""
@@ -66,11 +67,7 @@ def interpret(call: InterpretArguments) -> Trace:
             said = {**timed, "against": call.against}
         else:
             said = {name: getattr(call, name) for name in _OF_SUMS}
-            with opened_pool(call.cluster, call.threads, call.note, _MODULES) as pool:
-                batches = request.batches()
-                first, rules = next(iter(batches)), narrowed.assign(request.model.nodes)
-                chosen = {"by_sample": call.by_sample, "policy": narrowed, "pool": pool}
-                run = run_in(registry.EMULATED, batches, chosen)
+            first, rules, run = _narrow_run(call, narrowed, request, run_in)
     observation = typed_model.observe(loaded, run.kernels)
     types, differences = observation.applied(loaded, infer(loaded, first.shapes))
     run = replace(run, notes=(*run.notes, *differences))
@@ -85,6 +82,22 @@ def interpret(call: InterpretArguments) -> Trace:
         "convention": call.convention, "energy": energy_model and energy_model.settings,
     }  # fmt: skip
     return assembled(replace(loaded, notes=reference.notes), analyzed, recorded)
+
+
+def _narrow_run(
+    call: InterpretArguments, policy: Policy, request: Request, run_in: Callable[..., Run]
+) -> tuple[FeedSet, Mapping[str, Rule], Run]:
+    """Returns the first batch, the rules of the nodes by key, and the run of all batches."""
+    with opened_pool(call.cluster, call.threads, call.note, _MODULES) as pool:
+        batches = request.batches()
+        first = next(iter(batches))
+        policy, orders = runtime_orders.find_orders(
+            policy, request.model, lambda: first.feeds, call.threads,
+            lambda kernel: call.report(0, 0, f"revealing {kernel.op_type}"),
+        )  # fmt: skip
+        chosen = {"by_sample": call.by_sample, "policy": policy, "pool": pool}
+        run = run_in(registry.EMULATED, batches, chosen)
+    return first, policy.assign(request.model.nodes), replace(run, notes=(*orders, *run.notes))
 
 
 def _runner(call: InterpretArguments, model: Model) -> Callable[..., Run]:

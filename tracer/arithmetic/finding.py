@@ -53,7 +53,7 @@ class Finding:
         """Returns the finding that `count` terms are added as in an accumulator."""
         tree = ""
         if isinstance(accumulator, Accumulator) and not accumulator.order.reorders:
-            tree = drawn(branches_of(accumulator.order, count), count)
+            tree = drawn(branches_of(accumulator.order, Terms(count)), count)
         return cls(words(accumulator), str(accumulator), facts(accumulator), tree, note=note)
 
     @classmethod
@@ -158,10 +158,10 @@ def _float_words(accumulator: FloatAccumulator) -> str:
     return f"{order}, {product}, in {form}, {ends}" + ", saturating" * accumulator.saturates
 
 
-def branches_of(order: Order, count: int) -> Branch:
-    """Returns the tree of an order of `count` terms."""
-    sums: list[Any] = list(range(count))
-    for stage in order.stages(Terms(count)):
+def branches_of(order: Order, terms: Terms) -> Branch:
+    """Returns the tree of an order of terms."""
+    sums: list[Any] = list(range(terms.count))
+    for stage in order.stages(terms):
         joined = [[sums[k] for k in row if k >= 0] for row in stage.groups.tolist()]
         sums = [each[0] if len(each) == 1 else each for each in joined]
     return sums[0] if isinstance(sums[0], list) else sums

@@ -89,7 +89,8 @@ class _Sums:
     )  # fmt: skip
     order: str | None = option(
         "Order of additions: sequential, channelwise, positionwise, tree, chunked(32), lanes(8), "
-        "sorted, maddubs, tiles(256:16).  [default: sequential]",
+        "sorted, maddubs, tiles(256:16), or runtime: that of onnxruntime's kernel of each node.  "
+        "[default: sequential]",
         None, group=_GROUP, metavar="ORDER",
     )  # fmt: skip
     bias: str | None = option(
@@ -242,7 +243,11 @@ def _accumulating(
     policy = parse_policy(accumulator, fixed, like, operands)
     if certificate is not None or checked is not None:
         for entry in policy.accumulators:
-            integer(entry.value, "certificates")
+            if str(integer(entry.value, "certificates").order) == "runtime":
+                raise UsageError(
+                    "certificates name an order, not 'runtime'",
+                    "Set the orders that a run with --order runtime prints: 18(order=tiles(4)).",
+                )
     return AccumulatorOptions(policy, certificate, checked)
 
 

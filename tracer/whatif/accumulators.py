@@ -7,7 +7,7 @@ kinds have nothing in common, so that each takes a run over all the data.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -36,6 +36,7 @@ from tracer.metrics import Metric
 from tracer.records.whatif import REFERENCE_BITS, SweptAccumulator, known_sum
 from tracer.scaling.pool import Pool, Shard, run_on_shards
 from tracer.support.types import Array
+from tracer.whatif import runtime_orders
 from tracer.whatif.criteria import Deadline, OutOfTimeError, energy_cost, scorer
 from tracer.whatif.options import WhatIfOptions
 from tracer.whatif.reuse import StoredBatches
@@ -110,7 +111,7 @@ def try_accumulators(
 
 def _row(
     task: AccumulatorTask, spelling: str, policy: Policy
-) -> tuple[SweptAccumulator, Iterator[str]]:
+) -> tuple[SweptAccumulator, tuple[str, ...]]:
     """Runs all the data in one accumulator, and returns its row and its notes.
 
     These tell of nodes that are computed as usual, and of operands that were cast.
@@ -118,6 +119,7 @@ def _row(
     model = task.model
     if policy.adds_integers and task.options.fixed is None and not adds_integers(model):
         model = task.quantized()
+    policy, orders = runtime_orders.find_orders(policy, model, lambda: next(task.batches()).inputs)
     parts = task.run(model, policy)
     emulation = AccumulatorEmulation(model, policy)
     formats = (str(rule.operands) for rule in emulation.float_rules.values() if rule.operands)
@@ -138,7 +140,7 @@ def _row(
         energy=None if unknown else known_sum(energies.values()),
         **(_integer_counts(parts) if emulation.runners else _float_counts(parts)),
     )
-    return row, (note for part in parts for note in part.notes)
+    return row, (*orders, *(note for part in parts for note in part.notes))
 
 
 def _integer_counts(parts: Sequence[_Part]) -> dict[str, Any]:

@@ -50,7 +50,7 @@ from tracer.records.whatif import REFERENCE_BITS, Pins, Variant
 from tracer.scaling.pool import Pool
 from tracer.storage.whatif_file import KeptShards, ShardFile, WhatIfFile
 from tracer.support.temporary import TemporaryFolder
-from tracer.whatif import criteria
+from tracer.whatif import criteria, runtime_orders
 from tracer.whatif.criteria import Deadline, OutOfTimeError, energy_cost, node_work
 from tracer.whatif.evaluation import EvaluationCache, Evaluator
 from tracer.whatif.options import WhatIfOptions
@@ -190,10 +190,14 @@ class VariantRunner:
         self._accumulator = accumulator
         self._file = file
         self._progress = progress
+        policy = as_policy(task.plan.policy(accumulator), task.options.fixed)
+        self._policy, self._orders = runtime_orders.find_orders(
+            policy, graph.model, lambda: next(task.dataset.batches(task.options.batch)).inputs
+        )
         self._evaluator = self._evaluating(batches, task.deadline)
         self._screen_evaluator: Evaluator | None = None
         self._screen_deadline = task.deadline
-        rules = self._policy().assign(graph.model.nodes)
+        rules = self._policy.assign(graph.model.nodes)
         self._energy = energy_cost(
             graph.model, task.dataset, {node: rules[node] for node in self._evaluator.nodes},
             task.energy, task.addition_convention(accumulator),
@@ -203,7 +207,7 @@ class VariantRunner:
     def notes(self) -> tuple[str, ...]:
         """Notes on what the metric does not show, nodes that are not narrowed or have no energy."""
         hidden = criteria.metric_notes(self._task.metric, self._evaluator.wide_batches)
-        return (*hidden, *self._evaluator.notes, *self._energy.notes)
+        return (*self._orders, *hidden, *self._evaluator.notes, *self._energy.notes)
 
     def variant(self, pins: Pins) -> Variant:
         """Sweeps and searches with some nodes pinned. Raises UsageError where all are pinned."""
@@ -243,17 +247,17 @@ class VariantRunner:
             coverage=self._energy.coverage,
         )
 
-    def _policy(self) -> Policy:
-        return as_policy(self._task.plan.policy(self._accumulator), self._task.options.fixed)
+    def _key(self, hardest: int | None) -> str:
+        return variant_key(self._graph, self._accumulator, hardest, self._orders)
 
     def _evaluating(
         self, batches: StoredBatches, deadline: Deadline, hardest: int | None = None
     ) -> Evaluator:
         task = self._task
         memory = _MEMORY if hardest is None else MEMORY
-        arithmetic = Arithmetic(self._graph.model, self._policy(), task.limits, memory)
+        arithmetic = Arithmetic(self._graph.model, self._policy, task.limits, memory)
         job = EvaluationJob(arithmetic, batches, task.metric, self._progress, deadline)
-        variant = f"{variant_key(self._graph, self._accumulator, hardest)} {task.plan}"
+        variant = f"{self._key(hardest)} {task.plan}"
         return Evaluator(
             job,
             task.pool,
@@ -271,7 +275,7 @@ class VariantRunner:
             evaluator,
             pinned=pins.bits,
             file=self._file,
-            variant=variant_key(self._graph, self._accumulator, hardest),
+            variant=self._key(hardest),
             progress=self._progress,
         )
 
@@ -377,16 +381,23 @@ def identity(
     return {name: bare_text(value) for name, value in values.items()}  # the hashes tell files apart
 
 
-def variant_key(graph: GraphVariant, accumulator: Accumulator, hardest: int | None = None) -> str:
+def variant_key(
+    graph: GraphVariant,
+    accumulator: Accumulator,
+    hardest: int | None = None,
+    orders: Sequence[str] = (),
+) -> str:
     """Everything else that the evaluations of one variant depend on, as JSON.
 
-    `hardest` is the number of samples of evaluations on the hardest samples alone.
+    `hardest` is the number of samples of evaluations on the hardest samples alone; `orders` tell
+    the orders of a runtime's kernels.
     """
     properties = accumulator.to_plain()
     del properties["bits"]
     bits = {"weight_bits": graph.weight_bits, "activation_bits": graph.activation_bits}
     part = {} if hardest is None else {"hardest": hardest}
-    return msgspec.json.encode({**bits, **properties, **part}).decode()
+    found = {"orders": orders} if orders else {}
+    return msgspec.json.encode({**bits, **properties, **part, **found}).decode()
 
 
 _RANGE = re.compile(r"([0-9]{1,4})(?::([0-9]{1,4})(?::([0-9]{1,4}))?)?")

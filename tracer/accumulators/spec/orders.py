@@ -130,10 +130,10 @@ class Positionwise(Order):
     inner: Order = field(default_factory=Sequential)
 
     def __post_init__(self) -> None:
-        if self.inner.reorders or isinstance(self.inner, Positionwise):
+        if self.inner.reorders or isinstance(self.inner, Positionwise | Runtime):
             raise UsageError(
                 f"an order {self.inner} within positionwise",
-                f"It is one of {', '.join(_within_positions())}.",
+                f"It is one of {', '.join(_static())}.",
             )
 
     @classmethod
@@ -279,6 +279,18 @@ class Sorted(Order):
 
 
 @dataclass(frozen=True, slots=True)
+class Runtime(Order):
+    """The order of onnxruntime's kernel of a node, which stands here until it is revealed."""
+
+    def stages(self, terms: Terms) -> tuple[Stage, ...]:
+        """Raises UsageError: the order belongs to the nodes of a model that runs."""
+        raise UsageError(
+            "order 'runtime' is that of onnxruntime's kernels, which this does not run",
+            f"tracer interpret and whatif take it; others are {', '.join(_static())}.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Level:
     """Sums of `size` terms each, `stride` apart; None sums all terms.
 
@@ -386,13 +398,10 @@ def _orders() -> Mapping[str, type[Order]]:
     }
 
 
-def _within_positions() -> Sequence[str]:
-    """Returns the names of orders that `positionwise` may have within."""
-    return [
-        name
-        for name, order in _orders().items()
-        if order is not Positionwise and not order.reorders
-    ]
+def _static() -> Sequence[str]:
+    """Returns the names of orders of their own that depend on no product."""
+    others = (Positionwise, Runtime)
+    return [name for name, order in _orders().items() if order not in others and not order.reorders]
 
 
 def rows_of(count: int, length: int) -> Array:

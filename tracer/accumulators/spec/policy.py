@@ -145,11 +145,8 @@ class Policy:
 
     def __str__(self) -> str:
         """The entries as they were written."""
-        return ",".join(
-            entry.text
-            for part in (self.accumulators, self.formats, self.operands)
-            for entry in part
-        )
+        parts = self.accumulators, self.formats, self.operands
+        return ",".join(dict.fromkeys(entry.text for part in parts for entry in part))
 
     def assign(self, nodes: Sequence[Node]) -> dict[str, Rule]:
         """Returns the rules of `nodes` by key, in their order, without the nodes no entry matches.

@@ -1,0 +1,266 @@
+"""The orders in which onnxruntime's kernels add, as orders of accumulators.
+
+A node has the order of the kernel that stands for it in the graph that onnxruntime optimised; where
+that is no product of its own, as in fused attention, the order of the node's kernel alone. Of an
+output whose places have several orders, the commonest counts. Sums of bytes are exact, or saturate
+in pairs that probes find; terms that an instruction adds at once are those of the processor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import onnx
+
+from tracer.accumulators.nodes import nodes_that_sum
+from tracer.accumulators.spec import Register
+from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
+from tracer.accumulators.spec.orders import (
+    Chunked,
+    Lanes,
+    Level,
+    Order,
+    Positionwise,
+    Runtime,
+    Sequential,
+    Terms,
+    Tiles,
+    Tree,
+)
+from tracer.accumulators.spec.policy import Entry, Policy, first_matches
+from tracer.analyzers.attribution import attribute
+from tracer.arithmetic.finding import branches_of, branches_of_program
+from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.known_rules import KnownRules
+from tracer.arithmetic.rule import NotKnown
+from tracer.arithmetic.runs import SavedGraph
+from tracer.executors.settings import OrtSettings
+from tracer.graph.model import Model
+from tracer.host import cores
+from tracer.inputs.feedset import Feeds
+from tracer.records import environment
+
+_FLOATS = frozenset({"Conv", "FusedConv", "MatMul", "Gemm", "FusedMatMul", "FusedGemm"})
+_BYTES = {
+    "QLinearConv": 3, "ConvInteger": 1, "QLinearMatMul": 3, "QGemm": 3, "MatMulInteger": 1,
+    "MatMulIntegerToFloat": 1, "DynamicQuantizeMatMul": 1,
+}  # fmt: skip
+"""The input with the weights, of kernels that add products of bytes."""
+_CONVOLUTIONS = ("Conv", "FusedConv", "QLinearConv", "ConvInteger")
+_LANES = 8
+_Tree = int | list[Any]
+
+
+class Found(NamedTuple):
+    """Accumulators with orders of their own for nodes, and notes on them."""
+
+    policy: Policy
+    notes: tuple[str, ...]
+
+
+def _with_order(accumulator: AnyAccumulator, order: Order) -> AnyAccumulator:
+    assert isinstance(accumulator, Accumulator)
+    return replace(accumulator, order=order)
+
+
+def _has_runtime(accumulator: object) -> bool:
+    return isinstance(getattr(accumulator, "order", None), Runtime)
+
+
+def find_orders(
+    policy: Policy,
+    model: Model,
+    feeds: Callable[[], Feeds],
+    threads: int = 0,
+    announce: Callable[[Kernel], None] = lambda kernel: None,
+) -> Found:
+    """Returns the policy with the order of each node's kernel in place of `runtime`.
+
+    `feeds` returns inputs of one batch, whose shapes decide which kernels run; `threads` are the
+    runtime's [default: the cores]; `announce` is called before a kernel is revealed. A node without
+    a known order is summed in order, and a note says why. Raises the errors of onnxruntime for a
+    model that it refuses.
+    """
+    if not any(_has_runtime(entry.value) for entry in policy.accumulators):
+        return Found(policy, ())
+    matches = first_matches(policy.accumulators, model.nodes)
+    summing = set(nodes_that_sum(model))
+    kernels = _Kernels(model, feeds(), threads or cores(), announce)
+    orders: dict[str, Order] = {}
+    unknown: dict[str, list[str]] = defaultdict(list)
+    for node in model.nodes:
+        entry = matches.get(node.key)
+        if entry is None or not _has_runtime(entry.value) or node.key not in summing:
+            continue
+        try:
+            orders[node.key] = kernels.order_of(node.key)
+        except NotKnown as reason:
+            orders[node.key] = Sequential()
+            unknown[str(reason)].append(node.key)
+    kernels.rules.store()
+    entries = tuple(
+        Entry(key, _with_order(matches[key].value, order), matches[key].text, exact=True)
+        for key, order in orders.items()
+    )
+    kept = tuple(entry for entry in policy.accumulators if not _has_runtime(entry.value))
+    return Found(replace(policy, accumulators=(*entries, *kept)), (*_notes(orders, unknown),))
+
+
+def _notes(orders: Mapping[str, Order], unknown: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    missing = {key for keys in unknown.values() for key in keys}
+    known: dict[str, list[str]] = defaultdict(list)
+    for key, order in orders.items():
+        if key not in missing:
+            known[str(order)].append(key)
+    yield from (f"order of {', '.join(keys)}: {order}" for order, keys in known.items())
+    for reason, keys in unknown.items():
+        yield f"order of {', '.join(keys)}: not known ({reason}), in order"
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """A graph of onnxruntime, the values of its tensors, and its nodes by the keys of a model."""
+
+    saved: SavedGraph
+    values: Mapping[str, Any]
+    nodes: Mapping[str, onnx.NodeProto]
+
+    @classmethod
+    def of(cls, model: Model, feeds: Feeds, settings: OrtSettings) -> _Graph:
+        saved = SavedGraph.of(model, settings)
+        groups = zip(attribute(model, saved.ran(model)), saved.nodes, strict=True)
+        nodes = {
+            key: node
+            for keys, node in groups
+            for key in keys
+            if node.op_type in _FLOATS or node.op_type in _BYTES
+        }
+        return cls(saved, saved.runner()(feeds), nodes)
+
+    def kernel(self, key: str) -> Kernel | None:
+        node = self.nodes.get(key)
+        return None if node is None else self.saved.kernel(node, self.values)
+
+
+class _Kernels:
+    """The kernels of a model as it is, and as onnxruntime optimises it."""
+
+    def __init__(
+        self, model: Model, feeds: Feeds, threads: int, announce: Callable[[Kernel], None]
+    ) -> None:
+        self._optimised, self._plain = (
+            _Graph.of(model, feeds, OrtSettings(threads=threads, optimization=level))
+            for level in ("all", "none")
+        )
+        self.rules = KnownRules(announce=announce)
+
+    def order_of(self, key: str) -> Order:
+        """Returns the order of a node's sums. Raises NotKnown, with the reason, without one."""
+        own = self._plain.kernel(key)
+        if own is None:
+            raise NotKnown("no rule of its operator has an order")
+        kernel = self._optimised.kernel(key) or own
+        if kernel.op_type in _BYTES:
+            return order_of_bytes(kernel, self.rules.of(kernel).facts)
+        return order_of_floats(own, self.rules.of(kernel).facts)
+
+
+def order_of_bytes(kernel: Kernel, facts: Mapping[str, Any]) -> Order:
+    """Returns the order of an instruction: pairs, of which it adds two at a time, or blocks.
+
+    VNNI adds four products at once; other processors add pairs, in 16 bits where these saturate.
+    """
+    place = _BYTES[kernel.op_type]
+    weights = kernel.shape(place) or ()
+    saturates = facts.get("pairs") or facts.get("way") in ("channels", "positions")
+    has_vnni = any("vnni" in flag for flag in environment.cpu_flags())
+    if saturates:
+        inner: Order = Tiles((Level(2, Register(16)), Level(2)))
+    else:
+        inner = Tiles((Level(4 if has_vnni else 2),))
+    if kernel.op_type != "QLinearConv":
+        return inner
+    is_depthwise = weights[1] == 1 and weights[0] == kernel.attributes.get("group", 1) > 1
+    return Sequential() if is_depthwise else Positionwise(inner=inner)
+
+
+def order_of_floats(own: Kernel, facts: Mapping[str, Any]) -> Order:
+    """Returns the order of most places of a kernel's output, of the terms of a node."""
+    terms, sums = _terms(own), _commonest(facts)
+    tree = _canonical(branches_of_program(sums["program"]), terms.count)
+    for order in _candidates(tree, terms):
+        if _canonical(branches_of(order, terms), terms.count) == tree:
+            return order
+    raise NotKnown("no order of accumulators is that of its kernel")
+
+
+def _terms(own: Kernel) -> Terms:
+    weights = own.shape(1) or ()
+    if own.op_type in _CONVOLUTIONS:
+        return Terms(weights[1], math.prod(weights[2:]))
+    turned = len(weights) > 1 and not own.attributes.get("transB")
+    return Terms(weights[-2] if turned else weights[-1])
+
+
+def _commonest(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the sums that most places of an output have."""
+    facts = facts.get("products", facts)
+    counts: dict[int, int] = defaultdict(int)
+    if "ranges" in facts:
+        start = 0
+        for number, end in facts["ranges"]:
+            counts[number], start = counts[number] + end - start, end
+        every = facts["orders"]
+    elif "cells" in facts:
+        heights, widths = (_lengths(facts[name]) for name in ("rows", "columns"))
+        for height, row in zip(heights, facts["cells"], strict=True):
+            for width, number in zip(widths, row, strict=True):
+                counts[number] += height * width
+        every = facts["sums"]
+    else:
+        raise NotKnown("its rule has no order of additions")
+    found: Mapping[str, Any] = every[max(counts, key=lambda number: counts[number])]
+    return found
+
+
+def _lengths(ends: Sequence[int]) -> list[int]:
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _canonical(branch: _Tree, count: int) -> _Tree:
+    """Returns a tree without other terms than the first `count`; sums that begin with a sum join.
+
+    Terms beyond are the bias, a residual, and channels that fill up a block.
+    """
+    if isinstance(branch, int):
+        return branch if branch < count else []
+    parts = [part for each in branch if (part := _canonical(each, count)) != []]
+    while parts and isinstance(parts[0], list):
+        parts = [*parts[0], *parts[1:]]
+    return parts[0] if len(parts) == 1 else parts
+
+
+def _candidates(tree: _Tree, terms: Terms) -> Iterator[Order]:
+    """Yields orders that may have a tree, by its first register."""
+    run = [tree] if isinstance(tree, int) else tree
+    first = next((at for at, each in enumerate(run) if isinstance(each, list)), len(run))
+    yield from _plain(first, terms.count)
+    if terms.window > 1 and terms.channels > 1:
+        block = 1
+        while block < first and run[block] == run[block - 1] + terms.window:
+            block += 1
+        for inner in _plain(first, terms.count):
+            yield Positionwise(0 if block >= terms.channels else block, inner)
+
+
+def _plain(first: int, count: int) -> Iterator[Order]:
+    yield Sequential()
+    if first < count:
+        yield Chunked(first)
+    lanes = Level(None, stride=_LANES)
+    yield from (Tiles((lanes, Level(4))), Tiles((lanes, Level(2), Level(2))))
+    yield from (Tiles((lanes, Level(2, stride=2), Level(2, stride=2))), Lanes(_LANES), Tree())
