@@ -19,9 +19,6 @@ from pathlib import Path
 
 from tests.card import parts
 
-GRACE = 10.0
-"""Seconds that a part may take beyond its share before it is ended."""
-
 
 def main(arguments=None):
     """Runs the parts that were asked for, prints a line for each, and returns 0."""
@@ -65,7 +62,7 @@ def wanted_seconds(name):
     return 1.0
 
 
-def run_part(name, seconds, device, log, grace=GRACE):
+def run_part(name, seconds, device, log, grace=parts.GRACE):
     """Runs a part in a process; returns its `date`, `seconds`, and how it ended.
 
     That is a `result`, the reason for which it was `skipped`, or an `error`, with the `result` that

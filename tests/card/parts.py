@@ -21,6 +21,8 @@ PARTS = ("machine", "times", "peaks", "pages", "compare", "products", "network",
 """Names of the parts, in the order in which they run."""
 COMMITTED = Path(__file__).with_name("card.json")
 """What was measured on a card."""
+GRACE = 10.0
+"""Seconds that a part may take beyond its share before it is ended."""
 DEVICE = "TRACER_CARD_DEVICE"
 KEPT = "TRACER_CARD_KEPT"
 """Variables of a part's process: the name of its device, and the file of what it keeps."""

@@ -16,36 +16,54 @@ from tests.card import parts
 
 SECONDS: float = 40
 
-NETWORKS = (
-    "models/resnet_cifar/resnet20.onnx",
-    "models/lenet/lenet.onnx",
-    "models/transformer/transformer.onnx",
+_RESNET, _LENET, _TRANSFORMER = (
+    Path(f"models/{name}.onnx")
+    for name in ("resnet_cifar/resnet20", "lenet/lenet", "transformer/transformer")
 )
-BATCHES = (1, 256)
-"""Alone, a small network is shorter than the launches of its kernels."""
+CASES = ((_RESNET, 1), (_RESNET, 256), (_TRANSFORMER, 1), (_LENET, 1), (_TRANSFORMER, 256),
+         (_LENET, 256))  # fmt: skip
+"""Networks and batches: of one sample, a small network is shorter than the launches of its kernels.
+"""
 _RUNS, _WARMUP = 50, 10
 
 
 def measure(seconds):
-    """Returns a record for each network; one that failed has its error."""
+    """Returns a record for each network; a step that failed has its error in its place."""
     end = time.monotonic() + seconds
     provider = "cuda" if parts.device() == "cuda" else "cpu"
+    cases = CASES if provider == "cuda" else [case for case in CASES if case[1] == 1]
     result = {"provider": provider, "onnxruntime": load(provider), "networks": {}}
-    for batch in BATCHES if provider == "cuda" else BATCHES[:1]:
-        for path in NETWORKS:
-            name = f"{Path(path).stem} batch {batch}"
-            if time.monotonic() > end - 3:
-                result["networks"][name] = {"error": "no seconds were left"}
-                continue
-            try:
-                result["networks"][name] = of_network(Path(path), provider, batch)
-            except Exception as error:
-                result["networks"][name] = {
-                    "error": f"{type(error).__name__}: {error}",
-                    "traceback": traceback.format_exc().splitlines()[-12:],
-                }
+    records = {case: {} for case in cases}
+    for (path, batch), record in records.items():
+        result["networks"][f"{path.stem} batch {batch}"] = record
+        for step in (outputs, times, profile):
+            take(record, step, path, batch, provider, end)
             parts.keep(result)
+    for (path, batch), record in records.items():  # last: a capture may end the process
+        if provider == "cuda":
+            take(record, graph, path, batch, provider, end)
+            parts.keep(result)
+    for record in records.values():
+        summed = record.get("profile", {}).get("device_us")
+        for step, name in (("times", "event_us"), ("graph", "graph_us")):
+            truth = record.get(step, {}).get(name)
+            if summed and truth:
+                record[f"device_us_by_{name}"] = summed / truth
     return result
+
+
+def take(record, step, path, batch, provider, end):
+    """Puts the result of a step into a record, or why there is none."""
+    if time.monotonic() > end - 2:
+        record[step.__name__] = {"error": "no seconds were left"}
+        return
+    try:
+        record[step.__name__] = step(path, provider, batch)
+    except Exception as error:
+        record[step.__name__] = {
+            "error": f"{type(error).__name__}: {error}",
+            "traceback": traceback.format_exc().splitlines()[-12:],
+        }
 
 
 def load(provider):
@@ -68,7 +86,7 @@ def load(provider):
         return about
     if "CUDAExecutionProvider" not in ort.get_available_providers():
         raise parts.Skipped(f"onnxruntime {ort.__version__} has no CUDA provider")
-    if "CUDAExecutionProvider" not in session_of(Path(NETWORKS[1]), provider).get_providers():
+    if "CUDAExecutionProvider" not in session_of(_LENET, provider).get_providers():
         # only now: the library keeps what it finds when it is loaded, and works after onnxruntime
         library = Path(ort.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
         try:
@@ -90,24 +108,19 @@ def session_of(path, provider, **options):
     return ort.InferenceSession(path.read_bytes(), settings, providers=[(name, options)])
 
 
-def of_network(path, provider, batch):
-    """Returns the profile of a network beside its truths."""
+def profile(path, provider, batch):
+    """Returns what `tracer profile` says of a network."""
     import tracer
 
     trace = tracer.profile(path, provider=provider, runs=60, batch=batch, in_process=True, seed=1)
     run, nodes = trace.runs[0], trace.nodes
-    device_us = nodes["time_us_device"].sum(min_count=1)
-    truth = bound_times(path, provider, batch)
     ran = [kernel for kernel in run.kernels if not kernel.op_type.startswith("Memcpy")]
     return {
         "wall_us": float(np.median(run.wall_us)),
         "wall_fastest_us": float(np.min(run.wall_us)),
         "runs": len(run.wall_us),
         "host_us": float(nodes["time_us"].sum()),
-        "device_us": None if np.isnan(device_us) else float(device_us),
-        **truth,
-        "device_by_events": _ratio(device_us, truth.get("event_us")),
-        "device_by_graph": _ratio(device_us, truth.get("graph_us")),
+        "device_us": _known(nodes["time_us_device"].sum(min_count=1)),
         "kernels": len(run.kernels),
         "on_cpu": [k.node or k.name for k in ran if k.provider.startswith("CPU")],
         "copies": [
@@ -120,16 +133,11 @@ def of_network(path, provider, batch):
              "host_us": _known(row.time_us), "device_us": _known(row.time_us_device)}
             for row in nodes.itertuples()
         ],
-        "outputs": compare_outputs(path, provider, batch),
     }  # fmt: skip
 
 
 def _known(value):
     return None if np.isnan(value) else float(value)
-
-
-def _ratio(time_us, truth_us):
-    return _known(time_us / truth_us) if truth_us else None
 
 
 def feeds_of(session, batch):
@@ -146,23 +154,22 @@ def feeds_of(session, batch):
     return feeds
 
 
-def bound_times(path, provider, batch):
-    """Returns the time of a run on bound memory, by CUDA events and by the clock of the host, µs.
+def times(path, provider, batch):
+    """Returns the time of a run on bound memory, by the clock of the host and by CUDA events, µs.
 
     Events enclose many runs that follow each other without waiting, so that launches overlap with
-    the work before them: `event_us` has gaps in it only where launching takes longer than the work.
-    `graph_us` is the time of the network as a CUDA graph, which has no launches: the truth for the
-    sum of times on the device, beside the gaps between kernels.
+    the work before them: `event_us` has gaps in it where launching takes longer than the work.
     """
-    times = {"bound_host_us": _bound(path, provider, batch, {}, by_events=False)}
-    if provider == "cpu":
-        return times
-    for name, options in (("event_us", {}), ("graph_us", {"enable_cuda_graph": "1"})):
-        try:
-            times[name] = _bound(path, provider, batch, options, by_events=True)
-        except Exception as error:
-            times[f"{name}_error"] = f"{type(error).__name__}: {error}"
-    return times
+    taken = {"bound_host_us": _bound(path, provider, batch, {}, by_events=False)}
+    if provider == "cuda":
+        taken["event_us"] = _bound(path, provider, batch, {}, by_events=True)
+    return taken
+
+
+def graph(path, provider, batch):
+    """Returns the time of the network as a CUDA graph, which has no launches, by CUDA events."""
+    options = {"enable_cuda_graph": "1"}
+    return {"graph_us": _bound(path, provider, batch, options, by_events=True)}
 
 
 def _bound(path, provider, batch, options, by_events):
@@ -213,13 +220,13 @@ def _host_us(run):
     return 1e6 * (time.perf_counter() - begin)
 
 
-def compare_outputs(path, provider, batch):
+def outputs(path, provider, batch):
     """Returns by output how far the provider's values are from the CPU's."""
     cpu, other = session_of(path, "cpu"), session_of(path, provider)
     feeds = feeds_of(cpu, batch)
     found = {"providers": other.get_providers()}
-    outputs = zip(cpu.get_outputs(), cpu.run(None, feeds), other.run(None, feeds), strict=True)
-    for output, expected, value in outputs:
+    pairs = zip(cpu.get_outputs(), cpu.run(None, feeds), other.run(None, feeds), strict=True)
+    for output, expected, value in pairs:
         scale = float(np.abs(expected).max()) or 1.0
         found[output.name] = {
             "largest_difference_by_largest_value": float(np.abs(value - expected).max()) / scale,
