@@ -41,6 +41,10 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     options.add_argument("--out", type=Path, default=FOLDER, help="folder of the page")
     options.add_argument("--threads", type=int, default=1, help="threads within an operator")
+    options.add_argument(
+        "--card", type=Path, metavar="FILE",
+        help="only add the columns of a card, which tests.card measured, to the page",
+    )  # fmt: skip
     return options
 
 

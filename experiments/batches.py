@@ -4,7 +4,7 @@ python -m experiments.batches [--data mnist] [--epochs 10]
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 import tracer
-from experiments import _page
+from experiments import _card, _page
 from experiments._learning import learning, learning_curves
 from experiments._page import Page
 from models.training import session
@@ -34,6 +34,7 @@ from tracer.inputs.datasets.labelled import Split
 from tracer.records.trace import Run, Trace
 from tracer.support.timing import elapsed_us
 
+PAGE = "3-batches"
 NETWORK = "models/mnist/torch_net.py:MnistNet"
 IMAGES = 10_000
 TOP, DRAWN = 10, 4
@@ -52,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--data", default="digits", help="training data, such as digits or mnist")
     args = parser.parse_args(argv)
+    if args.card:
+        _card.add(args.card, args.out / f"{PAGE}.md", with_card)
+        return
     make(args.batches, args.runs, args.sessions, args.epochs, args.data, args.threads).write(
         args.out
     )
@@ -99,7 +103,7 @@ def make(
         "3-batches.png": render(sweeps, "png", ViewOptions(top=DRAWN)),
         "3-training.png": learning_curves(rows),
     }
-    return Page("3-batches", "Experiment 3: batch sizes, and what they cost", parts, pictures)
+    return Page(PAGE, "Experiment 3: batch sizes, and what they cost", parts, pictures)
 
 
 def trained(folder: Path, epochs: int, data: str) -> tuple[list[Epoch], Path, Split]:
@@ -232,6 +236,57 @@ def _commands(
 def _listed(names: Sequence[object]) -> str:
     *most, last = map(str, names)
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def with_card(text: str, machine: Mapping[str, Any], pages: Mapping[str, Any]) -> str:
+    """Returns the page with what was measured on a card."""
+    by_batch = {int(batch): run for batch, run in pages["mnist"].items()}
+    calls, walls = {}, []
+    for batch, run in by_batch.items():
+        scale, rows = 1e-6 * IMAGES / batch, {}
+        for row in run["operators"]:
+            each = row["time_us"] / row["calls"] if row["calls"] else 0.0
+            rows[row["op_type"]] = (
+                f"{row['time_us'] * scale:.3f}", f"{row['time_share'] or 0:.1%}", f"{each:,.1f}"
+            )  # fmt: skip
+            if row["op_type"] == "conv2d":
+                calls[batch] = each
+        text = _card.with_columns(
+            text, f"## Operators at batch {batch}", ("s", "share", "µs a call"), rows
+        )
+        device_us = sum(row["time_us"] for row in run["operators"])
+        walls.append((batch, f"{run['wall_us']:,.1f}", f"{run['wall_us'] / batch:,.1f}",
+                      f"{device_us:,.1f}", f"{device_us / run['wall_us']:.0%}"))  # fmt: skip
+    first = next(iter(calls.values()))
+    convolution = {
+        str(batch): (f"{call * _CONVOLUTIONS * IMAGES / batch / 1e6:.3f}", f"{call:,.1f}",
+                     _times(call, first))
+        for batch, call in calls.items()
+    }  # fmt: skip
+    text = _card.with_columns(
+        text, "## Convolution, compared with the original", ("s", "µs a call", "call ×"),
+        convolution,
+    )  # fmt: skip
+    sizes = ",".join(map(str, by_batch))
+    return _card.with_section(
+        text,
+        [
+            "Columns that begin with `GPU` are those of one card, which the command of a user "
+            "measures as well:",
+            _page.code(
+                f"tracer profile {NETWORK} --framework torch --batch {sizes} --runs 100 \\",
+                f"    --device cuda --by op --top {TOP}",
+                "python -m tests.card --part machine --part pages -o card.json",
+                "python -m experiments.batches --card card.json  # these columns",
+            ),
+            "The time of an operator is that of its kernels on the card. A whole run also has "
+            "their launches, and gaps between them:",
+            _page.table(
+                ("batch", "µs a run", "µs an image", "µs of kernels", "share of the run"), walls
+            ),
+            _card.environment(machine),
+        ],
+    )
 
 
 def _learned(trace: Trace, sweeps: Sequence[Sweep]) -> list[str]:

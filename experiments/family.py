@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tracer
-from experiments import _page
+from experiments import _card, _page
 from experiments._page import Page
 from tracer.analyzers.compare import Comparison
 from tracer.analyzers.grouping import by_kernel
@@ -16,6 +16,7 @@ from tracer.analyzers.views import render
 from tracer.api.compare import SideSettings, compare
 from tracer.records.trace import Trace
 
+PAGE = "2-family"
 NETWORKS = "experiments/networks/family.py"
 ORIGINAL = {
     "plain18": (1.955 / 0.7435, 0.7435),
@@ -90,6 +91,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=int, default=1, help="half the training steps")
     parser.add_argument("--networks", nargs="+", default=list(ORIGINAL), metavar="NAME")
     args = parser.parse_args(argv)
+    if args.card:
+        _card.add(args.card, args.out / f"{PAGE}.md", with_card)
+        return
     make(args.networks, args.batch, args.size, args.sessions, args.runs, args.threads).write(
         args.out
     )
@@ -132,7 +136,7 @@ def make(
         "## Beyond the original",
         _page.bullets(*_learned(rows, step)),
     ]
-    return Page("2-family", "Experiment 2: a family of ResNets in torch", parts,
+    return Page(PAGE, "Experiment 2: a family of ResNets in torch", parts,
                 {"2-family.png": render(comparison, "png")})  # fmt: skip
 
 
@@ -185,11 +189,6 @@ def forward(rows: Mapping[str, Mapping[str, Any]]) -> str:
 
 def kinds(rows: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns the speed-up of bottlenecks and large bottlenecks over plain blocks, by depth."""
-
-    def speed(kind: str, depth: int, times: Mapping[str, float]) -> str:
-        names = f"plain{depth}", f"{kind}{depth}"
-        return f"{times[names[0]] / times[names[1]]:.2f}" if set(names) <= set(times) else ""
-
     ours = {name: row["time_us"] for name, row in rows.items()}
     theirs = {name: seconds for name, (seconds, _) in ORIGINAL.items()}
     header = (
@@ -197,11 +196,16 @@ def kinds(rows: Mapping[str, Mapping[str, Any]]) -> str:
         "plain ÷ large",
     )  # fmt: skip
     cells = (
-        (depth, *(speed(kind, depth, of) for of in (ours, theirs) for kind in KINDS))
+        (depth, *(_speed(kind, depth, of) for of in (ours, theirs) for kind in KINDS))
         for depth in DEPTHS
         if f"plain{depth}" in rows
     )
     return _page.table(header, cells)
+
+
+def _speed(kind: str, depth: int, times: Mapping[str, float]) -> str:
+    names = f"plain{depth}", f"{kind}{depth}"
+    return f"{times[names[0]] / times[names[1]]:.2f}" if set(names) <= set(times) else ""
 
 
 def backward(step: Trace) -> str:
@@ -246,6 +250,61 @@ def _commands(
         f"--sessions {sessions} --runs {runs}  # this page",
         f"python -m experiments.family {original}  # the original's sizes",
     )
+
+
+def with_card(text: str, machine: Mapping[str, Any], pages: Mapping[str, Any]) -> str:
+    """Returns the page with what was measured on a card."""
+    of = pages["family"]
+    rows = {name: row for name, row in of["networks"].items() if "error" not in row}
+    base, last = "plain18", list(ORIGINAL)[-1]
+    times = {name: row["forward_us"] for name, row in rows.items()}
+    forward_cells = {
+        name: (f"{row['forward_us'] / 1e3:,.2f}", f"{row['forward_error_us'] / 1e3:,.2f}",
+               f"{row['convolution_share']:.1%}", f"{times[name] / times[base]:.2f}",
+               f"{row['step_us'] / 1e3:,.1f}", f"{row['backward_share']:.1%}")
+        for name, row in rows.items()
+    }  # fmt: skip
+    header = ("ms", "± ms", "share of convolution", f"÷ {base}", "ms of a step",
+              "share of backward")  # fmt: skip
+    text = _card.with_columns(text, "## Forward", header, forward_cells)
+    kind_cells = {
+        str(depth): [_speed(kind, depth, times) for kind in KINDS]
+        for depth in DEPTHS
+        if f"plain{depth}" in rows
+    }
+    names = [f"plain ÷ {kind}" for kind in KINDS]
+    text = _card.with_columns(text, "## Kinds of blocks", names, kind_cells)
+    step, ms = rows[last], rows[last]["step_us"] / 1e3
+    back_ms = step["backward_share"] * step["step_rows_us"] / 1e3
+    figures = (
+        f"{step['backward_convolutions']:.0f}", f"{ms:,.1f}", f"{back_ms:,.1f}",
+        f"{step['backward_share']:.1%}", f"{back_ms / ms:.1%}",
+        f"{step['backward_convolution_share']:.1%}",
+    )  # fmt: skip
+    cells = {name: [figure] for name, figure in zip(STEP, figures, strict=True)}
+    text = _card.with_columns(text, f"## Forward and backward: {last}", [last], cells)
+    columns = {"kernel ": "`{op_type}`", "share": "{time_share:.1%}", "µs": "{time_us:,.1f}",
+               "calls": "{calls:,.0f}"}  # fmt: skip
+    size = f"--arg size={of['size']} --batch {of['batch']}"
+    return _card.with_section(
+        text,
+        [
+            "Columns that begin with `GPU` are those of one card, at the original's batch "
+            f"{of['batch']} and {of['size']}×{of['size']}; the other columns are those of the "
+            "batch above. The command of a user measures them as well:",
+            _page.code(
+                f"tracer profile {NETWORKS}:{last} --framework torch {size} \\",
+                "    --backward --loss cross-entropy --device cuda --by kernel --top 15",
+                "python -m tests.card --part machine --part pages -o card.json",
+                "python -m experiments.family --card card.json  # these columns",
+            ),
+            "Times of a forward pass and of a step are those of whole runs; shares are of the time "
+            "of kernels on the card. Convolutions compute in TF32, torch's default.",
+            _page.folded(f"Kernels of a training step of {last}, those of the largest time",
+                         _page.records(columns, step["kernels"])),
+            _card.environment(machine),
+        ],
+    )  # fmt: skip
 
 
 def _learned(rows: Mapping[str, Mapping[str, Any]], step: Trace) -> list[str]:

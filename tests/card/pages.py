@@ -58,10 +58,11 @@ def mnist():
 
 
 def networks():
-    """Returns the names of the networks of the family: those that the page compares."""
-    names = ("plain", "bottleneck", "large")
-    depths = (18, 34, 50, 101, 152)
-    return [f"{kind}{depth}" for kind in names for depth in depths if kind != "large" or depth > 34]
+    """Returns the names of the networks of the family, first those that the page cannot lack."""
+    kinds, depths = ("plain", "bottleneck", "large"), (18, 34, 50, 101, 152)
+    names = [f"{kind}{depth}" for kind in kinds for depth in depths]
+    names = [name for name in names if name not in ("large18", "large34")]
+    return ["plain18", "large152", *(n for n in names if n not in ("plain18", "large152"))]
 
 
 def resnet(name, batch, size):
