@@ -48,7 +48,8 @@ class SavedGraph:
     outputs: tuple[str, ...]
     threads: int
     constants: Mapping[str, Array] = field(repr=False)
-    _kernels: dict[Any, Kernel] = field(default_factory=dict, repr=False)
+    kept: dict[Any, Any] = field(default_factory=dict, repr=False)
+    """What is made once for a node: what it reads, and by types of inputs its kernel or graphs."""
 
     @classmethod
     def of(cls, model: Model, settings: OrtSettings) -> SavedGraph:
@@ -76,6 +77,13 @@ class SavedGraph:
     def nodes(self) -> list[onnx.NodeProto]:
         """The nodes, in the order in which they run."""
         return list(self.proto.graph.node)
+
+    def reads(self, node: onnx.NodeProto) -> list[str]:
+        """Returns what a node reads: its inputs, and what its graphs read around them."""
+        key = "reads", id(node)
+        if key not in self.kept:
+            self.kept[key] = reads(node)
+        return list(self.kept[key])
 
     def names(self, model: Model) -> list[str]:
         """Returns the names of the nodes, with the keys of the nodes of `model` in them."""
@@ -110,8 +118,8 @@ class SavedGraph:
             raise NotKnown("its inputs are no tensors of numbers")
         inputs = {name: (value.dtype, value.shape) for name, value in read.items()}
         key = (id(node), *inputs.values())
-        if key not in self._kernels:
-            self._kernels[key] = Kernel(
+        if key not in self.kept:
+            self.kept[key] = Kernel(
                 node,
                 inputs,
                 {name: self.constants[name] for name in names if name in self.constants},
@@ -119,7 +127,8 @@ class SavedGraph:
                 self.threads,
                 {name: value for name, value in read.items() if _is_index(value)},
             )
-        return self._kernels[key]
+        kernel: Kernel = self.kept[key]
+        return kernel
 
 
 def _is_index(values: Array) -> bool:
@@ -191,47 +200,68 @@ def _replay_bodies(
     graph: SavedGraph, node: onnx.NodeProto, rule_of: RuleOf, values: Mapping[str, Any]
 ) -> tuple[Rule | None, str, list[Any]]:
     """Replays If, Loop or Scan: tracer's interpreter runs its graphs, by the rules of kernels."""
-    read = reads(node)
-    graph_of_node = helper.make_graph(
-        [node],
-        "node",
-        [helper.make_value_info(name, type_proto(values[name])) for name in read if name in values],
-        [onnx.ValueInfoProto(name=name) for name in node.output if name],
-        [each for each in graph.proto.graph.initializer if each.name in read],
-    )
-    proto = helper.make_model(
-        graph_of_node, opset_imports=graph.proto.opset_import, ir_version=graph.proto.ir_version
-    )
-    model = Model(proto, None, "", expanded_keys(proto))
-    inside: dict[str, SavedGraph] = {}
-    reasons: dict[str, None] = {}
-    for scope in model.scopes:  # those around it come before
-        own = {each.name: numpy_helper.to_array(each) for each in scope.graph.initializer}
-        around = {} if scope.owner is None else inside[scope.owner.scope.path].constants
-        inside[scope.path] = SavedGraph(proto, (), graph.threads, {**around, **own})
+    feeds = {name: values[name] for name in graph.reads(node) if name in values}
+    types = {name: type_proto(value) for name, value in feeds.items()}
+    key = (id(node), rule_of, *(each.SerializeToString() for each in types.values()))
+    if key not in graph.kept:
+        graph.kept[key] = _NestedGraphs(graph, node, rule_of, types)
+    nested: _NestedGraphs = graph.kept[key]
+    nested.reasons.clear()
+    try:
+        found = nested.interpreter.run(None, feeds)
+    except TracerError as error:
+        raise NotKnown(f"in its graphs: {error.what}") from error
+    reason = "; ".join(nested.reasons)
+    return (None if reason else Rule("its graphs run, kernel by kernel")), reason, list(found)
 
-    def by_rule(each: Node, plain: operators.Kernel) -> operators.Kernel:
+
+class _NestedGraphs:
+    """A node in tracer's interpreter, whose kernels are replayed; `reasons` are of those without
+    a rule.
+    """
+
+    def __init__(
+        self,
+        graph: SavedGraph,
+        node: onnx.NodeProto,
+        rule_of: RuleOf,
+        types: Mapping[str, onnx.TypeProto],
+    ) -> None:
+        graph_of_node = helper.make_graph(
+            [node],
+            "node",
+            [helper.make_value_info(name, each) for name, each in types.items()],
+            [onnx.ValueInfoProto(name=name) for name in node.output if name],
+            [each for each in graph.proto.graph.initializer if each.name in graph.reads(node)],
+        )
+        proto = helper.make_model(
+            graph_of_node, opset_imports=graph.proto.opset_import, ir_version=graph.proto.ir_version
+        )
+        model = Model(proto, None, "", expanded_keys(proto))
+        self._rule_of = rule_of
+        self._inside: dict[str, SavedGraph] = {}
+        self.reasons: dict[str, None] = {}
+        for scope in model.scopes:  # those around it come before
+            own = {each.name: numpy_helper.to_array(each) for each in scope.graph.initializer}
+            around = {} if scope.owner is None else self._inside[scope.owner.scope.path].constants
+            self._inside[scope.path] = SavedGraph(proto, (), graph.threads, {**around, **own})
+        self.interpreter = Interpreter(model, wrap_kernel=self._by_rule, fallback=_NoFallback())
+
+    def _by_rule(self, node: Node, plain: operators.Kernel) -> operators.Kernel:
+        graph = self._inside[node.scope.path]
+
         def run(inputs: Sequence[Value], runs: Mapping[str, operators.Body]) -> Sequence[Value]:
             try:
-                given = dict(zip(each.inputs, map(_as_array, inputs), strict=True))
-                kernels = inside[each.scope.path]
-                _, reason, found = replay_node(kernels, each.proto, rule_of, given)
+                given = dict(zip(node.inputs, map(_as_array, inputs), strict=True))
+                _, reason, found = replay_node(graph, node.proto, self._rule_of, given)
             except NotKnown as unknown:
                 reason, found = str(unknown), [*plain(inputs, runs)]
             if reason:
-                reasons[f"in its graphs, {each.op_type}: {reason}"] = None
+                self.reasons[f"in its graphs, {node.op_type}: {reason}"] = None
             outputs = iter(found)
-            return [next(outputs) if name else None for name in each.outputs]
+            return [next(outputs) if name else None for name in node.outputs]
 
-        return plain if bodies(each.proto) else run
-
-    feeds = {name: values[name] for name in read if name in values}
-    try:
-        found = Interpreter(model, wrap_kernel=by_rule, fallback=_NoFallback()).run(None, feeds)
-    except TracerError as error:
-        raise NotKnown(f"in its graphs: {error.what}") from error
-    reason = "; ".join(reasons)
-    return (None if reason else Rule("its graphs run, kernel by kernel")), reason, list(found)
+        return plain if bodies(node.proto) else run
 
 
 def reads(node: onnx.NodeProto) -> list[str]:
@@ -302,7 +332,7 @@ def replay_graph(
     """
     values: dict[str, Any] = dict(feeds)
     without: dict[int, str] = {}
-    last = {name: place for place, node in enumerate(graph.nodes) for name in reads(node)}
+    last = {name: place for place, node in enumerate(graph.nodes) for name in graph.reads(node)}
     for place, node in enumerate(graph.nodes):
         try:
             _, reason, outputs = replay_node(graph, node, rule_of, values)
@@ -312,7 +342,7 @@ def replay_graph(
             without[place] = reason
         names = [name for name in node.output if name]
         values.update(zip(names, outputs, strict=True))
-        for name in set() if keep else {*reads(node), *names} - {*graph.outputs}:
+        for name in set() if keep else {*graph.reads(node), *names} - {*graph.outputs}:
             if last.get(name, -1) <= place:
                 values.pop(name, None)
     found = {name: values.get(name, graph.constants.get(name)) for name in graph.outputs}
