@@ -5,12 +5,17 @@ torch's, which the session uses: no profiler is on. The truth about values is th
 """
 
 import ctypes
+import json
 import statistics
+import tempfile
 import time
 import traceback
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 
 from tests.card import parts
 
@@ -31,9 +36,15 @@ def measure(seconds):
     """Returns a record for each network; a step that failed has its error in its place."""
     end = time.monotonic() + seconds
     provider = "cuda" if parts.device() == "cuda" else "cpu"
-    cases = CASES if provider == "cuda" else [case for case in CASES if case[1] == 1]
     result = {"provider": provider, "onnxruntime": load(provider), "networks": {}}
-    records = {case: {} for case in cases}
+    with tempfile.TemporaryDirectory(prefix="card-") as folder:
+        measure_cases(provider, [*CASES, (copying_network(Path(folder)), 1)], result, end)
+    return result
+
+
+def measure_cases(provider, cases, result, end):
+    """Puts a record of each network and batch into the result, and keeps it after each step."""
+    records = {case: {} for case in cases if provider == "cuda" or case[1] == 1}
     for (path, batch), record in records.items():
         result["networks"][f"{path.stem} batch {batch}"] = record
         for step in (outputs, times, profile):
@@ -49,7 +60,26 @@ def measure(seconds):
             truth = record.get(step, {}).get(name)
             if summed and truth:
                 record[f"device_us_by_{name}"] = summed / truth
-    return result
+
+
+def copying_network(folder):
+    """Saves two convolutions around an operator that the CUDA provider lacks; returns the file."""
+    draw = np.random.default_rng(0)
+    weights = {"v": draw.standard_normal((8, 3, 3, 3)), "w": draw.standard_normal((4, 8, 1, 1))}
+    proto = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 18]>
+        agraph (float[batch,3,32,32] x) => (float[batch,4,16,16] y) {
+            [conv1] a = Conv <pads = [1, 1, 1, 1]> (x, v)
+            [pool] b = LpPool <kernel_shape = [2, 2], strides = [2, 2]> (a)
+            [conv2] c = Conv (b, w)
+            [relu] y = Relu (c)
+        }""")
+    proto.graph.initializer.extend(
+        onnx.numpy_helper.from_array(value.astype(np.float32), name)
+        for name, value in weights.items()
+    )
+    path = folder / "copying.onnx"
+    onnx.save(proto, path)
+    return path
 
 
 def take(record, step, path, batch, provider, end):
@@ -71,10 +101,7 @@ def load(provider):
 
     Raises `Skipped` with the loader's own words where the provider does not load.
     """
-    import torch
-
-    if provider == "cuda":
-        torch.zeros(1, device="cuda")
+    import torch  # isort: skip - before onnxruntime
     import onnxruntime as ort
 
     about = {
@@ -86,6 +113,7 @@ def load(provider):
         return about
     if "CUDAExecutionProvider" not in ort.get_available_providers():
         raise parts.Skipped(f"onnxruntime {ort.__version__} has no CUDA provider")
+    torch.zeros(1, device="cuda")
     if "CUDAExecutionProvider" not in session_of(_LENET, provider).get_providers():
         # only now: the library keeps what it finds when it is loaded, and works after onnxruntime
         library = Path(ort.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
@@ -112,7 +140,10 @@ def profile(path, provider, batch):
     """Returns what `tracer profile` says of a network."""
     import tracer
 
-    trace = tracer.profile(path, provider=provider, runs=60, batch=batch, in_process=True, seed=1)
+    with kernel_names(path) as names:
+        trace = tracer.profile(
+            path, provider=provider, runs=60, batch=batch, in_process=True, seed=1
+        )
     run, nodes = trace.runs[0], trace.nodes
     ran = [kernel for kernel in run.kernels if not kernel.op_type.startswith("Memcpy")]
     return {
@@ -128,12 +159,70 @@ def profile(path, provider, batch):
             for k in run.kernels if k.op_type.startswith("Memcpy")
         ],
         "notes": list(run.notes),
+        "launched": names,
         "nodes": [
             {"node": row.node, "op_type": row.op_type, "kernels": row.kernels,
              "host_us": _known(row.time_us), "device_us": _known(row.time_us_device)}
             for row in nodes.itertuples()
         ],
     }  # fmt: skip
+
+
+@contextmanager
+def kernel_names(path):
+    """Yields a dictionary that gets the names of the device's kernels by node of onnxruntime."""
+    from tracer.executors.onnxruntime import device_times, kernel_nodes
+    from tracer.graph import loading
+
+    model = loading.load(path)
+
+    read, rows_of = device_times.read_launches, device_times.launching_events
+    names, labels, found = [], [], {}
+
+    def read_with_names(path):
+        events = json.loads(path.read_text())["traceEvents"]
+        calls = {
+            _correlation(event): event["ts"]
+            for event in events
+            if event.get("cat") in ("cuda_runtime", "cuda_driver")
+        }
+        work = [
+            (calls[_correlation(event)], event["dur"], event["name"])
+            for event in events
+            if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
+            and _correlation(event) in calls
+        ]
+        names[:] = [name for _, _, name in sorted(work)]
+        return read(path)
+
+    def rows_with_names(events, launches, zero_ns):
+        rows = rows_of(events, launches, zero_ns)
+        for row, name in zip(rows.tolist(), names, strict=False):
+            raw = labels[0].kernels[events.label[row] - 2].name if row >= 0 else ""
+            node = kernel_nodes.original(model, raw)
+            kernels = found.setdefault(node, [])
+            if name not in kernels:
+                kernels.append(name)
+        return rows
+
+    measure_device = device_times.measure
+
+    def measure_with_labels(session, run, known, folder, most):
+        labels[:] = [known]
+        return measure_device(session, run, known, folder, most)
+
+    device_times.read_launches = read_with_names
+    device_times.launching_events = rows_with_names
+    device_times.measure = measure_with_labels
+    try:
+        yield found
+    finally:
+        device_times.read_launches, device_times.launching_events = read, rows_of
+        device_times.measure = measure_device
+
+
+def _correlation(event):
+    return event.get("args", {}).get("correlation", -1)
 
 
 def _known(value):
@@ -221,17 +310,23 @@ def _host_us(run):
 
 
 def outputs(path, provider, batch):
-    """Returns by output how far the provider's values are from the CPU's."""
-    cpu, other = session_of(path, "cpu"), session_of(path, provider)
+    """Returns how far the provider's outputs are from the CPU's, in TF32 (its default) and without.
+
+    That is the largest difference ÷ the largest value, and the share of equal floats.
+    """
+    cpu = session_of(path, "cpu")
     feeds = feeds_of(cpu, batch)
-    found = {"providers": other.get_providers()}
-    pairs = zip(cpu.get_outputs(), cpu.run(None, feeds), other.run(None, feeds), strict=True)
-    for output, expected, value in pairs:
-        scale = float(np.abs(expected).max()) or 1.0
-        found[output.name] = {
-            "largest_difference_by_largest_value": float(np.abs(value - expected).max()) / scale,
-            "equal_bits": float(np.mean(_bits(value) == _bits(expected))),
-        }
+    expected = cpu.run(None, feeds)
+    found = {}
+    for name, options in (("default", {}), ("use_tf32=0", {"use_tf32": "0"})):
+        values = session_of(path, provider, **(options if provider == "cuda" else {})).run(
+            None, feeds
+        )
+        found[name] = [
+            {"difference": float(np.abs(a - b).max() / np.abs(b).max()),
+             "equal": float(np.mean(_bits(a) == _bits(b)))}
+            for a, b in zip(values, expected, strict=True)
+        ]  # fmt: skip
     return found
 
 

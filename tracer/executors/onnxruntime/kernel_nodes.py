@@ -46,6 +46,8 @@ _SUBGRAPH_NUMBER = re.compile(r"_(\d+)$")
 Name: TypeAlias = tuple[str, str]
 """Name and operator of a node in the graph that a provider divided."""
 _BLOCKING = "CUDA_LAUNCH_BLOCKING"
+_LEAST_US = 0.05
+"""Less is shown as 0, and may be the rounding of sums."""
 _NAMED = 8
 """Nodes that a note names."""
 
@@ -266,7 +268,7 @@ def device_notes(
         yield "the time on the device was not recorded: " + (
             why or "builds of onnxruntime with CUDA or ROCm profiling write it"
         )
-    if apart_us > 0:
+    if apart_us >= _LEAST_US:
         yield (
             f"{apart_us:,.1f} µs on the device, in all recorded runs, belong to no node: copies of "
             "inputs and outputs, and kernels whose launch the profile does not name"
