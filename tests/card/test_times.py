@@ -13,29 +13,30 @@ def times(card):
     return card("times")
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_the_sum_of_the_rows_is_the_time_between_events(times, name):
-    """Kernels of a batch of 1 are so short that events, some µs apart by themselves, tell less."""
-    measured = times[name]
-    assert measured["sum_us"] == pytest.approx(measured["torch_us"], rel=CLOSE)
-    if name != "resnet20 batch 1":
-        assert measured["ratio"] == pytest.approx(1, abs=CLOSE)
+@pytest.fixture(params=NETWORKS)
+def network(request, times):
+    """The figures of a network."""
+    if request.param not in times:
+        pytest.skip("no time was left for it")
+    return times[request.param]
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_busy_and_idle_make_up_a_run(times, name):
-    measured = times[name]
-    assert measured["busy_us"] <= measured["wall_us"] * (1 + CLOSE)
-    assert measured["busy_us"] == pytest.approx(measured["sum_us"], rel=CLOSE)  # one stream
-    assert 0 <= measured["waiting_us"] <= measured["gaps_us"]
-    assert measured["gaps"] < measured["kernels"] + 10
-    assert measured["streams"] == 1
+def test_the_sum_of_the_rows_is_the_time_between_events(network):
+    """Less the gaps between kernels, which follow each other without waiting for launches."""
+    assert network["sum_us"] == pytest.approx(network["events"]["torch_us"], rel=CLOSE)
+    assert network["ratio"] == pytest.approx(1, abs=CLOSE if network["kernels_us"] > 5 else 0.1)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_the_memory_is_that_of_the_allocator(times, name):
-    measured = times[name]
-    assert measured["peak_mb"] == pytest.approx(measured["peak_bytes"] / 1e6, rel=0.1)
+def test_busy_and_idle_make_up_a_run(network):
+    assert network["busy_us"] <= network["wall_us"] * (1 + CLOSE)
+    assert network["busy_us"] == pytest.approx(network["sum_us"], rel=CLOSE)  # one stream
+    assert 0 <= network["waiting_us"] <= network["gaps_us"]
+    assert network["gaps"] < network["kernels"] + 10
+    assert network["streams"] == 1
+
+
+def test_the_memory_is_that_of_the_allocator(network):
+    assert network["peak_mb"] == pytest.approx(network["events"]["peak_bytes"] / 1e6, rel=0.1)
 
 
 def test_the_kernels_of_a_graph_are_in_the_row_of_its_launch(times):

@@ -99,7 +99,10 @@ class DeviceUse:
     def notes(self, wall_us: float) -> Iterator[str]:
         """Yields how busy the accelerator was in a run, which takes `wall_us` undisturbed."""
         if not self.total:
-            yield "the card ran no kernel: all of the model runs on the host"
+            yield (
+                f"{BUSY}0 of {wall_us:,.1f} µs: torch recorded no work of it. The model runs on "
+                "the host alone, or another program records the card"
+            )
             return
         busy, total, gap, waiting = (
             each / self.runs / 1e3 for each in (self.busy, self.total, self.gap, self.waiting)

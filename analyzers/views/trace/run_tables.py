@@ -132,9 +132,13 @@ def _columns(
     ranks = {name: rank - len(first) for rank, name in enumerate(first)} | {named: -len(JOINT)}
     if options.by == KERNEL:
         ranks["calls"] = _CALLS_RANK
+    specs = [spec for spec in specs_of(rows.columns) if spec.header is not None]
+    if "time_us_host" in rows and rows["time_us_host"].notna().any():
+        of_card = {"time_us": "card µs", "time_us_raw": None}  # of which nothing is subtracted
+        specs = [replace(spec, header=of_card.get(spec.name, spec.header)) for spec in specs]
     return [
         replace(specified(spec, options.full_numbers), rank=ranks.get(spec.name, spec.rank))
-        for spec in specs_of(rows.columns)
+        for spec in specs
         if spec.header is not None and (spec.table is None or spec.table in which)
     ]
 

@@ -5,6 +5,9 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
+import tracer
+import tracer.cli
+
 torch = pytest.importorskip("torch")
 
 from torch.autograd.profiler import profile  # noqa: E402
@@ -13,11 +16,13 @@ from torch.autograd.profiler_util import EventList  # noqa: E402
 from tests.tracer.executors.kineto import Event, real, recorded  # noqa: E402
 from tracer.analyzers.grouping import by_kernel  # noqa: E402
 from tracer.analyzers.operations import operation_table  # noqa: E402
-from tracer.analyzers.views.trace.headline import verdict  # noqa: E402
 from tracer.executors.calls import Calls  # noqa: E402
 from tracer.executors.device import DeviceUse, brief_name  # noqa: E402
 from tracer.executors.eager import Measured, Overhead, profile_of  # noqa: E402
 from tracer.executors.torch import executor as marks  # noqa: E402
+from tracer.records import environment  # noqa: E402
+from tracer.records.model_info import ModelInfo  # noqa: E402
+from tracer.records.trace import Trace  # noqa: E402
 
 H100, GRAPH, TRAINING, TRITON, STREAMS = (
     f"torch_{name}.json.gz"
@@ -251,11 +256,28 @@ def test_memory_is_that_of_the_card():
     assert calls.operations["fc/linear"].peak_bytes == 512
 
 
-def test_the_head_of_a_result_tells_how_busy_the_card_was():
+def test_a_card_without_work_is_told():
+    """Another process that records the card may keep its events from this one."""
+    (note,) = notes_of([event for event in STEP if not event.on_device])
+    assert "torch recorded no work of it" in note
+
+
+def test_a_result_tells_how_busy_the_card_was_and_which_time_is_whose(tmp_path, capsys):
     use = DeviceUse()
     use.add(run_of(STEP))
-    notes = tuple(use.notes(100))
+    notes = tuple(use.notes(900))
     result = profiled(run_of(STEP), notes)
-    lines = verdict(result.run, operation_table(result))
-    assert any(line.startswith("nodes 8.00 µs on the device") for line in lines)
-    assert notes[0] in lines
+    model = ModelInfo("net.py:Net", "0" * 64, 0, {}, "torch", nodes=1, params=1)
+    trace = Trace(
+        model, environment.observe(), {}, (result.run,), operation_table(result), result.run.notes
+    )
+    path = trace.save(tmp_path / "r.trace")
+    again = tracer.load(path)
+    assert again.runs[0].kernels == result.run.kernels
+    assert again.nodes["time_us_host"].tolist() == trace.nodes["time_us_host"].tolist()
+    assert tracer.cli.main(["report", str(path)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "nodes 8.00 µs on the device" in out
+    assert notes[0] in out
+    assert "card µs" in out
+    assert "host µs" in out
