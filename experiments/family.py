@@ -257,14 +257,14 @@ def with_card(text: str, machine: Mapping[str, Any], pages: Mapping[str, Any]) -
     of = pages["family"]
     rows = {name: row for name, row in of["networks"].items() if "error" not in row}
     base, last = "plain18", list(ORIGINAL)[-1]
-    times = {name: row["forward_us"] for name, row in rows.items()}
+    times = {name: row["forward_rows_us"] for name, row in rows.items()}
     forward_cells = {
-        name: (f"{row['forward_us'] / 1e3:,.2f}", f"{row['forward_error_us'] / 1e3:,.2f}",
+        name: (f"{row['forward_us'] / 1e3:,.2f}", f"{times[name] / 1e3:,.2f}",
                f"{row['convolution_share']:.1%}", f"{times[name] / times[base]:.2f}",
                f"{row['step_us'] / 1e3:,.1f}", f"{row['backward_share']:.1%}")
         for name, row in rows.items()
     }  # fmt: skip
-    header = ("ms", "± ms", "share of convolution", f"÷ {base}", "ms of a step",
+    header = ("ms", "ms of kernels", "share of convolution", f"÷ {base}", "ms of a step",
               "share of backward")  # fmt: skip
     text = _card.with_columns(text, "## Forward", header, forward_cells)
     kind_cells = {
@@ -298,8 +298,9 @@ def with_card(text: str, machine: Mapping[str, Any], pages: Mapping[str, Any]) -
                 "python -m tests.card --part machine --part pages -o card.json",
                 "python -m experiments.family --card card.json  # these columns",
             ),
-            "Times of a forward pass and of a step are those of whole runs; shares are of the time "
-            "of kernels on the card. Convolutions compute in TF32, torch's default.",
+            "`ms` are medians of whole runs, in which the host also launches the kernels. Shares "
+            "and ratios are of the time of kernels on the card. Convolutions compute in TF32, "
+            "torch's default.",
             _page.folded(f"Kernels of a training step of {last}, those of the largest time",
                          _page.records(columns, step["kernels"])),
             _card.environment(machine),

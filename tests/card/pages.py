@@ -25,15 +25,15 @@ def measure(seconds):
     begun = time.monotonic()
     result = {"device": parts.device(), "mnist": parts.attempt(mnist)}
     parts.keep(result)
-    longest, sizes = 0.0, SIZES[parts.device()]
+    last, sizes = 0.0, SIZES[parts.device()]
     result["family"] = {**sizes, "networks": {}}
     for name in networks():
         start = time.monotonic()
-        if start - begun + 1.5 * longest > seconds:
+        if start - begun + last > seconds:
             break
         figures = parts.attempt(resnet, name, sizes["batch"], sizes["size"])
         result["family"]["networks"][name] = figures
-        longest = max(longest, time.monotonic() - start)
+        last = time.monotonic() - start
         parts.keep(result)
     return result
 
@@ -43,12 +43,12 @@ def mnist():
     import tracer
 
     trace = tracer.profile_framework(
-        MNIST, framework="torch", batch=BATCHES, runs=RUNS[parts.device()], warmup=3,
+        MNIST, framework="torch", batch=BATCHES, runs=RUNS[parts.device()], warmup=20,
         device=parts.device(), in_process=True,
     )  # fmt: skip
     return {
         str(run.batch): {
-            "wall_us": run.wall_us.mean(),
+            "wall_us": np.median(run.wall_us),
             "operators": _operators(trace.nodes[trace.nodes["batch"] == run.batch]),
             "kernels": _kernels(run),
             "notes": run.notes,
@@ -77,7 +77,7 @@ def resnet(name, batch, size):
         model = getattr(family, name)(size=size)
     random = np.random.default_rng(0).standard_normal((batch, 3, size, size), np.float32)
     executor = registry.find_framework("torch")
-    tables, profiles, runs = [], [], min(10, RUNS[parts.device()])
+    tables, profiles, runs = [], [], min(4, RUNS[parts.device()])
     for way in ({"train": True}, {"backward": True, "loss": "cross-entropy"}):
         settings = EagerSettings(runs=runs, warmup=3, device=parts.device(), **way)
         profiles.append(executor.profile(model, [random], settings, lambda *told: None))
@@ -89,12 +89,12 @@ def resnet(name, batch, size):
     )
     inside = by_kernel(step).set_index("op_type")["time_total_share"]
     return {
-        "forward_us": forward.wall_us.mean(),
-        "forward_error_us": forward.wall_us.std() / len(forward.wall_us) ** 0.5,
+        "forward_us": np.median(forward.wall_us),
+        "forward_quartiles_us": np.quantile(forward.wall_us, (0.25, 0.75)),
         "forward_rows_us": tables[0]["time_us"].sum(),
         "convolutions": convolutions["calls"].sum(),
         "convolution_share": convolutions["time_us"].sum() / tables[0]["time_us"].sum(),
-        "step_us": step.wall_us.mean(),
+        "step_us": np.median(step.wall_us),
         "step_rows_us": tables[1]["time_us"].sum(),
         "backward_share": backward_share(tables[1]),
         "backward_convolutions": backward["calls"].sum(),

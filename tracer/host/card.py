@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from tracer.host import read_peaks, write_peaks
-from tracer.records.environment import TF32, Peak, Peaks
+from tracer.records.environment import TF32, Peak, Peaks, observe
 from tracer.support.files import cached_file
 
 _SIZES = (8192, 4096)
@@ -56,7 +56,7 @@ def peaks(
     properties = torch.cuda.get_device_properties(device)
     key = (
         _METHOD, properties.name, properties.total_memory, properties.multi_processor_count,
-        driver(), torch.__version__,
+        observe().cuda, torch.version.cuda, torch.__version__,
     )  # fmt: skip
     file = cached_file("peaks", key, folder)
     stored = None if anew else read_peaks(file)
@@ -65,12 +65,6 @@ def peaks(
         stored = measure(device)
         write_peaks(file, stored)
     return stored
-
-
-def driver() -> str:
-    """Returns the CUDA version of the driver, and the version that torch was built for."""
-    runtime: Any = torch._C  # builds for the CPU lack it
-    return f"{runtime._cuda_getDriverVersion()}, {torch.version.cuda}"
 
 
 def measure(
