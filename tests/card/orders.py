@@ -23,6 +23,8 @@ LARGE = {
 """Exponents of the large term and of a small one, in the row; the same in the column."""
 _EXACT = {"fp16": 1 << 10, "bf16": 1 << 8, "fp32": 1 << 20}
 """Small terms that a format counts exactly."""
+_MOST = 1 << 15
+"""Terms, times the probes of one pair of them: an order takes some three times as many probes."""
 _ROWS = 64
 """Probes of one product: those of one tile of a kernel."""
 
@@ -94,6 +96,8 @@ class Probes:
 
     def order(self):
         """Returns the order of all terms. Raises NoOrder."""
+        if -(-self.case.k // _EXACT[self.case.out]) * self.case.k > _MOST:
+            raise NoOrder(f"{self.case.out} counts too few terms for probes of {self.case.k}")
         return self._built(list(range(self.case.k)))
 
     def packed_order(self):
@@ -238,16 +242,16 @@ def runs(values):
 def describe(order):
     """Returns an order in words."""
     if order[0] == "join":
-        parts = [describe(each) for each in order[1]]
-        same = len(set(map(_shape, order[1]))) == 1
-        if same and len(parts) > 2:
-            return f"({len(parts)} sums, each {parts[0]})"
-        return f"({' + '.join(parts)})"
+        parts = in_turn(order)
+        widths = ", ".join(f"{n} x ({w})" for w, n in runs(list(map(describe, parts))))
+        return f"{len(parts)} sums, joined in turn: {widths}"
     blocks = blocks_of(order[2])
     widths = "+".join(f"{n} x {w}" for w, n in runs([len(block) for block in blocks]))
-    begin = "" if order[1] is None else f"{describe(order[1])}, then "
-    return f"{begin}{widths} from {blocks[0][0]}"
+    return widths if order[1] is None else f"{describe(order[1])}, then {widths}"
 
 
-def _shape(order):
-    return str([len(block) for block in blocks_of(order[2])]) if order[0] == "chain" else str(order)
+def in_turn(order):
+    """Returns the sums that an order joins one after the other."""
+    if order[0] != "join":
+        return [order]
+    return [*in_turn(order[1][0]), *order[1][1:]]

@@ -3,12 +3,13 @@
 A rule is verified against results of a device, bit by bit, by the project's own emulation.
 """
 
+import json
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 
 import numpy as np
 
-from tests.card.orders import blocks_of, describe
+from tests.card.orders import blocks_of, describe, in_turn
 from tests.card.torch_products import NUMPY
 from tracer.accumulators.floats import compiled_sums
 from tracer.accumulators.hardware.matrix_cores import NVIDIA
@@ -45,8 +46,14 @@ class Rule:
     operands: str | None = None
 
     def plain(self):
-        """Returns it as JSON holds it."""
-        return {key: value for key, value in asdict(self).items() if value is not None}
+        """Returns it as JSON holds it; the order is text, or it would take a line a number."""
+        found = {key: value for key, value in asdict(self).items() if value is not None}
+        return found | {"order": json.dumps(self.order, separators=(",", ":"))}
+
+    @classmethod
+    def read(cls, plain):
+        """Returns the rule that `plain` gave."""
+        return cls(**{**plain, "order": json.loads(plain["order"])})
 
     def results(self, case, rows, columns):
         """Returns the results (R, C) of these rows and columns of a case, float32."""
@@ -172,12 +179,10 @@ def in_tf32(numbers, how):
 
 def _parts(order):
     """Returns the chains of sums that are joined one after the other; None for another order."""
-    if order[0] == "chain":
-        return None if order[1] is not None else [blocks_of(order[2])]
-    if any(each[0] != "chain" for each in order[1][1:]):
+    parts = in_turn(order)
+    if any(each[0] != "chain" or each[1] is not None for each in parts):
         return None
-    chains = [_parts(each) for each in order[1]]
-    return None if None in chains else [part for each in chains for part in each]
+    return [blocks_of(each[2]) for each in parts]
 
 
 def chain(terms, width):
@@ -226,7 +231,7 @@ def candidates(case, order):
     scales = (None,)
     if case.scales() is not None and not all((each == 1).all() for each in case.scales()):
         scales = ("product", "rows", "columns")
-    casts = ("rne", "rz") if case.dtype == "tf32" else (None,)
+    casts = ("rne", "rz", None) if case.dtype == "tf32" else (None,)
     for block in _blocks(case, order):
         for one in [order] if order is not None else _orders(case, block):
             forms = (None, case.out) if case.out != "fp32" else (None,)

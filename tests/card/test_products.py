@@ -86,7 +86,7 @@ def test_the_rule_that_is_planted_in_a_product_is_found(case, rule, spec):
     assert found["equal"] == 1, (record, found)
     assert found["by"] == "probes"
     assert found["spec"] == spec
-    again = Rule(**found["rule"]).results(case, *products.picked(case, products.KEPT))
+    again = Rule.read(found["rule"]).results(case, *products.picked(case, products.KEPT))
     assert rules.same(again, products.decoded(record["kept"], case)).all()
 
 
@@ -136,3 +136,45 @@ def test_random_operands_are_numbers_of_their_formats():
         assert (rules.rounded(values, form) == values).all()
         assert np.abs(values).max() <= 2
     assert words(torch.tensor([1.0])).tolist() == [0x3F800000]
+
+
+def _measured(card):
+    """The products of a card, each with its case."""
+    return [
+        (Case(**{**each["case"], "options": tuple(each["case"]["options"])}), each)
+        for each in card("products")["products"]
+        if "equal" in each
+    ]
+
+
+def test_the_instruction_of_the_card_is_the_preset(card):
+    """One tile by Triton: no library parts the sum, or rounds it at last."""
+    found = {
+        case.dtype: each for case, each in _measured(card)
+        if case.op == "triton" and not case.options
+    }  # fmt: skip
+    assert set(found) == set(H100)
+    for form, each in found.items():
+        assert (each["equal"], each["by"], each["spec"]) == (1, "probes", "tc:h100"), form
+
+
+def test_products_of_the_card_are_repeated_here_bit_by_bit(card):
+    """A few hundred dot products of each; operands come from their seeds."""
+    repeated = 0
+    for case, each in _measured(card):
+        if each["equal"] < 1 or case.k * max(case.m, case.n) > 1 << 20:
+            continue
+        places = products.picked(case, products.KEPT)
+        got = Rule.read(each["rule"]).results(case, *places)
+        assert rules.same(got, products.decoded(each["kept"], case)).all(), each["name"]
+        repeated += got.size
+    assert repeated > 5000
+
+
+def test_rules_explain_nearly_all_products_of_the_card(card):
+    measured = _measured(card)
+    known = [each for _, each in measured if each["equal"] == 1]
+    assert len(known) >= 0.9 * len(measured), [
+        each["name"] for _, each in measured if each["equal"] < 1
+    ]
+    assert len(measured) >= 50

@@ -214,35 +214,27 @@ def cases(device):
         ("fp16", ()), ("bf16", ()), ("tf32", ()), ("fp8-e4m3", ()), ("fp8-e5m2", ()),
         ("fp8-e4m3", ("promote=128",)),
     )]  # fmt: skip
-    shapes = [(64, 64, 256), (16, 16, 16), (128, 128, 128), (256, 256, 1024), (16, 16, 4096),
-              (128, 128, 4096), (1024, 1024, 1024), (1, 1024, 1024), (8, 256, 2048),
-              (4096, 4096, 512), (33, 65, 77), (104, 40, 200)]  # fmt: skip
-    for form in ("fp16", "tf32", "bf16", "fp32"):
-        some = shapes if form != "fp32" else shapes[:8]
-        found += [Case("mm", form, *shape) for shape in some]
-    for shape in [(16, 16, 4096), (128, 128, 4096), (8, 256, 2048), (1, 1024, 1024)]:
-        found += [Case("mm", form, *shape, ("full",)) for form in ("fp16", "bf16")]
-    for shape in [(64, 64, 256), (256, 256, 1024), (16, 16, 4096), (128, 128, 4096)]:
-        found += [
-            Case("scaled", "fp8-e4m3", *shape, ("fast",)), Case("scaled", "fp8-e4m3", *shape),
-        ]  # fmt: skip
-        found += [Case("mm", "fp16", *shape, ("out=fp32",))]
+    usual, halves = [(64, 64, 256), (256, 256, 1024)], ("fp16", "bf16")
+    for shape in usual:
+        found += [Case("mm", form, *shape) for form in (*halves, "tf32", "fp32")]
+        found += [Case("mm", form, *shape, ("out=fp32",)) for form in halves]
+        found += [Case("scaled", "fp8-e4m3", *shape, options) for options in
+                  ((), ("fast",), ("out=fp32",), ("fast", "out=fp32"))]  # fmt: skip
     found += [
-        Case("scaled", "fp8-e4m3", 256, 256, 1024, ("fast", "out=fp32")),
-        Case("scaled", "fp8-e4m3", 256, 256, 1024, ("out=fp32",)),
+        Case("scaled", "fp8-e4m3", 256, 256, 1024, ("fast", "scales", "out=fp32")),
         Case("scaled", "fp8-e4m3", 256, 256, 1024, ("fast", "scales")),
         Case("scaled", "fp8-e4m3", 256, 256, 1024, ("fast", "rowwise")),
         Case("scaled", "fp8-e4m3", 256, 256, 1024, ("rowwise",)),
-        Case("scaled", "fp8-e5m2/fp8-e4m3", 256, 256, 1024, ("fast",)),
-        Case("scaled", "fp8-e4m3/fp8-e5m2", 256, 256, 1024),
+        Case("scaled", "fp8-e5m2/fp8-e4m3", 256, 256, 1024, ("fast", "out=fp32")),
+        Case("scaled", "fp8-e4m3/fp8-e5m2", 256, 256, 1024, ("out=fp32",)),
         Case("scaled", "fp8-e4m3", 1024, 1024, 1024, ("fast",)),
         Case("scaled", "fp8-e4m3", 1024, 1024, 1024),
+        Case("scaled", "fp8-e4m3", 16, 16, 4096, ("fast", "out=fp32")),
     ]  # fmt: skip
-    for form in ("fp16", "bf16"):
+    for form in halves:
         found += [
-            Case("linear", form, 64, 128, 256, ("bias",)), Case("linear", form, 1, 1024, 1024),
+            Case("linear", form, 64, 128, 256, ("bias",)),
             Case("linear", form, 1, 1024, 1024, ("bias",)),
-            Case("linear", form, 256, 512, 4096, ("bias",)),
             Case("linear", form, 4, 120, 400, ("bias",)),
             Case("bmm", form, 1024, 64, 64, ("batch=16",)),
             Case("bmm", form, 1024, 128, 512, ("batch=8",)),
@@ -250,12 +242,22 @@ def cases(device):
             Case("conv", form, 64, 16, 72, ("kernel=3",)),
             Case("pointwise", form, 256, 64, 64),
         ]  # fmt: skip
-    return [
-        *found,
-        Case("mm", "fp16", 256, 256, 256, ("rows",)), Case("mm", "tf32", 256, 256, 256, ("rows",)),
+    found += [
+        Case("mm", "fp16", 128, 128, 4096, ("out=fp32",)), Case("mm", "tf32", 128, 128, 4096),
         Case("linear", "tf32", 64, 128, 256, ("bias",)),
         Case("linear", "fp32", 4, 120, 400, ("bias",)),
         Case("bmm", "tf32", 1024, 64, 64, ("batch=16",)),
-        Case("mm", "fp16", 4096, 4096, 4096), Case("mm", "bf16", 4096, 4096, 4096),
-        Case("scaled", "fp8-e4m3", 4096, 4096, 4096),
+        Case("mm", "fp16", 256, 256, 256, ("rows",)), Case("mm", "tf32", 256, 256, 256, ("rows",)),
+    ]  # fmt: skip
+    for shape in [(1, 1024, 1024), (1024, 1024, 1024), (16, 16, 16), (33, 65, 77), (104, 40, 200),
+                  (8, 256, 2048), (4096, 4096, 512), (128, 128, 128)]:  # fmt: skip
+        found += [Case("mm", form, *shape) for form in ("fp16", "tf32", "bf16")]
+    found += [Case("mm", "fp32", *shape) for shape in
+              ((1, 1024, 1024), (1024, 1024, 1024), (16, 16, 16), (128, 128, 4096))]  # fmt: skip
+    found += [Case("mm", "fp16", *shape, options) for options in ((), ("full",))
+              for shape in ((16, 16, 4096), (128, 128, 4096))]  # fmt: skip
+    return [
+        *found, Case("linear", "fp16", 256, 512, 4096, ("bias",)),
+        Case("mm", "bf16", 128, 128, 4096), Case("mm", "bf16", 128, 128, 4096, ("full",)),
+        Case("mm", "fp16", 4096, 4096, 4096), Case("scaled", "fp8-e4m3", 4096, 4096, 4096),
     ]  # fmt: skip
