@@ -1,6 +1,7 @@
 """Sums in float accumulators, against loops of numpy and exact fractions."""
 
 from fractions import Fraction
+from functools import reduce
 
 import ml_dtypes
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.spec.float_accumulator import FloatFormat, float_accumulator
+from tracer.accumulators.spec.orders import Terms, named
 from tracer.errors import UsageError
 
 
@@ -166,4 +168,46 @@ def test_an_accumulator_is_spelled_as_it_is_read(spelling):
 )  # fmt: skip
 def test_other_accumulators_are_refused(spelling, what):
     with pytest.raises(UsageError, match=what):
+        float_accumulator(spelling)
+
+
+@pytest.mark.parametrize(
+    "order", ["tree", "chunked(5)", "lanes(4)", "channelwise", "positionwise(2,chunked(6))"]
+)
+@pytest.mark.parametrize("bias", ["first", "last"])
+def test_another_order_is_a_loop_over_its_groups(order, bias):
+    """In numpy's float16, which rounds each product and each sum."""
+    random, terms = np.random.default_rng(4), Terms(4, 3)
+    left, right, start = (random.standard_normal(shape).astype(np.float16)
+                          for shape in ((3, 12), (12, 5), (3,)))  # fmt: skip
+    accumulator = float_accumulator(f"fp16(order={order},bias={bias})")
+    sums = sum_products(left, right, start, accumulator, terms=terms)
+    for m, p in np.ndindex(3, 5):
+        values = list(left[m] * right[:, p])
+        stages = named(order).stages(terms)
+        for number, stage in enumerate(stages):
+            is_last = number == len(stages) - 1 and bias == "first"
+            values = [
+                reduce(np.float16.__add__, (values[k] for k in row if k >= 0),
+                       start[m] if is_last else np.float16(0))
+                for row in stage.groups.tolist()
+            ]  # fmt: skip
+        total = values[0] if bias == "first" else values[0] + start[m]
+        assert sums.values[m, p] == total
+        assert sums.terms[m, p] == 12
+
+
+@pytest.mark.parametrize(
+    ("spelling", "reason"),
+    [
+        ("fp16(order=maddubs)", "order maddubs"),
+        ("fp16(order=sorted)", "order sorted"),
+        ("fp16(chunk=4,order=tree)", "with a chunk"),
+        ("fp16(sr=1,order=tree)", "with stochastic rounding"),
+        ("fp16(bias=middle)", "bias 'middle'"),
+        ("fp16(order=)", "not an order"),
+    ],
+)
+def test_orders_that_floats_do_not_have_are_refused(spelling, reason):
+    with pytest.raises(UsageError, match=reason):
         float_accumulator(spelling)

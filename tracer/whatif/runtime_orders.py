@@ -2,8 +2,10 @@
 
 A node has the order of the kernel that stands for it in the graph that onnxruntime optimised; where
 that is no product of its own, as in fused attention, the order of the node's kernel alone. Of an
-output whose places have several orders, the commonest counts. Sums of bytes are exact, or saturate
-in pairs that probes find; terms that an instruction adds at once are those of the processor.
+output whose places have several orders, the commonest counts. A float accumulator also multiplies
+and adds in one rounding where the kernel does, and adds the bias where that does. Sums of bytes are
+exact, or saturate in pairs that probes find; terms that an instruction adds at once are those of
+the processor.
 """
 
 from __future__ import annotations
@@ -11,14 +13,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import onnx
 
 from tracer.accumulators.nodes import nodes_that_sum
-from tracer.accumulators.spec import Register
+from tracer.accumulators.spec import Bias, Register
 from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
+from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.orders import (
     Chunked,
     Lanes,
@@ -33,7 +36,7 @@ from tracer.accumulators.spec.orders import (
 )
 from tracer.accumulators.spec.policy import Entry, Policy, first_matches
 from tracer.analyzers.attribution import attribute
-from tracer.arithmetic.finding import branches_of, branches_of_program
+from tracer.arithmetic.finding import branches_of_program
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.known_rules import KnownRules
 from tracer.arithmetic.rule import NotKnown
@@ -52,7 +55,8 @@ _BYTES = {
 """The input with the weights, of kernels that add products of bytes."""
 _CONVOLUTIONS = ("Conv", "FusedConv", "QLinearConv", "ConvInteger")
 _LANES = 8
-_Tree = int | list[Any]
+_Tree = list[Any]
+"""Terms, and sums of terms, in the order in which a register adds them."""
 
 
 class Found(NamedTuple):
@@ -62,9 +66,21 @@ class Found(NamedTuple):
     notes: tuple[str, ...]
 
 
-def _with_order(accumulator: AnyAccumulator, order: Order) -> AnyAccumulator:
-    assert isinstance(accumulator, Accumulator)
-    return replace(accumulator, order=order)
+@dataclass(frozen=True)
+class KernelOrder:
+    """The order of a kernel's sums; of floats also FMA, and the place of the bias."""
+
+    order: Order = field(default_factory=Sequential)
+    fused: bool = False
+    bias: Bias = "first"
+
+    def of(self, accumulator: AnyAccumulator) -> AnyAccumulator:
+        """Returns an accumulator that adds so."""
+        if isinstance(accumulator, Accumulator):
+            return replace(accumulator, order=self.order)
+        assert isinstance(accumulator, FloatAccumulator)
+        fused = accumulator.fused or (self.fused and accumulator.product is None)
+        return replace(accumulator, order=self.order, fused=fused, bias=self.bias)
 
 
 def _has_runtime(accumulator: object) -> bool:
@@ -90,7 +106,7 @@ def find_orders(
     matches = first_matches(policy.accumulators, model.nodes)
     summing = set(nodes_that_sum(model))
     kernels = _Kernels(model, feeds(), threads or cores(), announce)
-    orders: dict[str, Order] = {}
+    orders: dict[str, KernelOrder] = {}
     unknown: dict[str, list[str]] = defaultdict(list)
     for node in model.nodes:
         entry = matches.get(node.key)
@@ -99,23 +115,25 @@ def find_orders(
         try:
             orders[node.key] = kernels.order_of(node.key)
         except NotKnown as reason:
-            orders[node.key] = Sequential()
+            orders[node.key] = KernelOrder()
             unknown[str(reason)].append(node.key)
     kernels.rules.store()
     entries = tuple(
-        Entry(key, _with_order(matches[key].value, order), matches[key].text, exact=True)
+        Entry(key, order.of(matches[key].value), matches[key].text, exact=True)
         for key, order in orders.items()
     )
     kept = tuple(entry for entry in policy.accumulators if not _has_runtime(entry.value))
     return Found(replace(policy, accumulators=(*entries, *kept)), (*_notes(orders, unknown),))
 
 
-def _notes(orders: Mapping[str, Order], unknown: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def _notes(
+    orders: Mapping[str, KernelOrder], unknown: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
     missing = {key for keys in unknown.values() for key in keys}
     known: dict[str, list[str]] = defaultdict(list)
     for key, order in orders.items():
         if key not in missing:
-            known[str(order)].append(key)
+            known[str(order.order)].append(key)
     yield from (f"order of {', '.join(keys)}: {order}" for order, keys in known.items())
     for reason, keys in unknown.items():
         yield f"order of {', '.join(keys)}: not known ({reason}), in order"
@@ -158,15 +176,15 @@ class _Kernels:
         )
         self.rules = KnownRules(announce=announce)
 
-    def order_of(self, key: str) -> Order:
+    def order_of(self, key: str) -> KernelOrder:
         """Returns the order of a node's sums. Raises NotKnown, with the reason, without one."""
         own = self._plain.kernel(key)
         if own is None:
             raise NotKnown("no rule of its operator has an order")
         kernel = self._optimised.kernel(key) or own
         if kernel.op_type in _BYTES:
-            return order_of_bytes(kernel, self.rules.of(kernel).facts)
-        return order_of_floats(own, self.rules.of(kernel).facts)
+            return KernelOrder(order_of_bytes(kernel, self.rules.of(kernel).facts))
+        return order_of_floats(own, kernel, self.rules.of(kernel).facts)
 
 
 def order_of_bytes(kernel: Kernel, facts: Mapping[str, Any]) -> Order:
@@ -188,14 +206,27 @@ def order_of_bytes(kernel: Kernel, facts: Mapping[str, Any]) -> Order:
     return Sequential() if is_depthwise else Positionwise(inner=inner)
 
 
-def order_of_floats(own: Kernel, facts: Mapping[str, Any]) -> Order:
-    """Returns the order of most places of a kernel's output, of the terms of a node."""
+def order_of_floats(own: Kernel, kernel: Kernel, facts: Mapping[str, Any]) -> KernelOrder:
+    """Returns the order of most places of the output of a kernel, of the terms of a node's `own`.
+
+    Raises NotKnown for an order, or a place of the bias, that accumulators do not have.
+    """
     terms, sums = _terms(own), _commonest(facts)
-    tree = _canonical(branches_of_program(sums["program"]), terms.count)
-    for order in _candidates(tree, terms):
-        if _canonical(branches_of(order, terms), terms.count) == tree:
-            return order
-    raise NotKnown("no order of accumulators is that of its kernel")
+    branches = branches_of_program(sums["program"])
+    tree = _canonical(branches, terms.count)
+    orders = (each for each in _candidates(tree, terms) if _tree_of(each, terms) == tree)
+    order = next(orders, None)
+    if order is None:
+        raise NotKnown("no order of accumulators is that of its kernel")
+    fused, bias = bool(sums["fused"]), _terms(kernel).count
+    whole = _canonical(branches, terms.count, bias)
+    if own.shape(2) is None or whole == tree:
+        return KernelOrder(order, fused)
+    places: tuple[Bias, ...] = ("last", "first")
+    for place in places:
+        if _tree_of(order, terms, place) == whole:
+            return KernelOrder(order, fused, place)
+    raise NotKnown("no accumulator adds a bias where its kernel does")
 
 
 def _terms(own: Kernel) -> Terms:
@@ -231,27 +262,45 @@ def _lengths(ends: Sequence[int]) -> list[int]:
     return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _canonical(branch: _Tree, count: int) -> _Tree:
-    """Returns a tree without other terms than the first `count`; sums that begin with a sum join.
+def _tree_of(order: Order, terms: Terms, bias: Bias | None = None) -> _Tree:
+    """Returns the tree of an order; the term after the last one is a bias, if it has a place."""
+    sums: list[Any] = list(range(terms.count))
+    stages = order.stages(terms)
+    for number, stage in enumerate(stages):
+        joined = [[sums[k] for k in row if k >= 0] for row in stage.groups.tolist()]
+        if bias == "first" and number == len(stages) - 1:
+            joined[0].insert(0, terms.count)
+        sums = [each[0] if number and len(each) == 1 else each for each in joined]
+    whole = [sums[0], terms.count] if bias == "last" else sums[0]
+    return _canonical(whole, terms.count, terms.count)
 
-    Terms beyond are the bias, a residual, and channels that fill up a block.
+
+def _canonical(branch: _Tree, count: int, bias: int | None = None) -> _Tree:
+    """Returns a tree of the first `count` terms, and of the `bias`, which becomes the next term.
+
+    Others are a residual, and channels that fill up a block. A sum that begins with a sum is one,
+    and a bias that a sum is added to is added to this sum.
     """
-    if isinstance(branch, int):
-        return branch if branch < count else []
-    parts = [part for each in branch if (part := _canonical(each, count)) != []]
+    parts: _Tree = []
+    for each in branch:
+        if isinstance(each, list):
+            parts += [part] if (part := _canonical(each, count, bias)) else []
+        elif each < count or each == bias:
+            parts.append(min(each, count))
+    if len(parts) > 1 and parts[0] == count and isinstance(parts[1], list):
+        parts = [*parts[1:2], count, *parts[2:]]
     while parts and isinstance(parts[0], list):
         parts = [*parts[0], *parts[1:]]
-    return parts[0] if len(parts) == 1 else parts
+    return parts
 
 
 def _candidates(tree: _Tree, terms: Terms) -> Iterator[Order]:
     """Yields orders that may have a tree, by its first register."""
-    run = [tree] if isinstance(tree, int) else tree
-    first = next((at for at, each in enumerate(run) if isinstance(each, list)), len(run))
+    first = next((at for at, each in enumerate(tree) if isinstance(each, list)), len(tree))
     yield from _plain(first, terms.count)
     if terms.window > 1 and terms.channels > 1:
         block = 1
-        while block < first and run[block] == run[block - 1] + terms.window:
+        while block < first and tree[block] == tree[block - 1] + terms.window:
             block += 1
         for inner in _plain(first, terms.count):
             yield Positionwise(0 if block >= terms.channels else block, inner)

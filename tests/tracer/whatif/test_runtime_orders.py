@@ -5,11 +5,13 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import helper
 
 import tracer
+from models import families
 from tests.accumulators.nodes import model
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Order, Sequential, Terms, named
@@ -87,6 +89,34 @@ def test_a_convolution_has_onnxruntimes_bits_in_its_order(channels, maps):
         assert added(order, Terms(channels, 9), w[m].reshape(-1), window) == y[0, m, i, j], order
 
 
+@pytest.mark.parametrize("kind", ["Gemm", "one row", "Conv", "lenet"])
+def test_a_wide_float_accumulator_has_onnxruntimes_bits(kind, tmp_path):
+    """With FMA and the bias as the kernel adds them; in the order of k alone, bits differ."""
+    w = RANDOM.standard_normal((32, 32, 3, 3) if kind == "Conv" else (600, 24)).astype(np.float32)
+    if kind == "Conv":
+        body = "(float[1,32,6,6] x) => (float[n,m,r,c] y) { y = Conv (x, w, b) }"
+    else:
+        rows = 5 if kind == "Gemm" else 1
+        body = f"(float[{rows},600] x) => (float[r,c] y) {{ y = Gemm (x, w, b) }}"
+    proto = model(body, w=w, b=RANDOM.standard_normal(w.shape[kind != "Conv"]).astype(np.float32))
+    path = families.shipped("lenet", "torch") if kind == "lenet" else tmp_path / "net.onnx"
+    if kind != "lenet":
+        onnx.save(proto, path)
+    equal = []
+    for spelling in ("fp32(order=runtime)", "fp32"):
+        runs = []
+        tracer.interpret(
+            path, accumulator=spelling, batch=4 if kind == "lenet" else None, threads=1,
+            in_process=True, receive=lambda feeds, values, runs=runs: runs.append((feeds, values)),
+        )  # fmt: skip
+        ((feeds, (y,)),) = runs
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        session = onnxruntime.InferenceSession(path, options)
+        equal.append(np.array_equal(session.run(None, feeds.feeds)[0], y))
+    assert equal == [True, False]
+
+
 def saturated(value: int, bits: int = 14) -> int:
     return min(max(value, -(1 << bits - 1)), (1 << bits - 1) - 1)
 
@@ -158,9 +188,9 @@ def test_a_revealed_order_has_a_spelling_or_is_not_known(program, order):
     facts = {"rows": [1], "columns": [2], "cells": [[0]], "sums": [sums]}
     if order is None:
         with pytest.raises(NotKnown, match="no order of accumulators"):
-            runtime_orders.order_of_floats(kernel, facts)
+            runtime_orders.order_of_floats(kernel, kernel, facts)
     else:
-        assert runtime_orders.order_of_floats(kernel, facts) == named(order)
+        assert runtime_orders.order_of_floats(kernel, kernel, facts).order == named(order)
 
 
 def test_where_no_kernel_runs_the_order_is_refused():

@@ -21,6 +21,7 @@ from tracer.accumulators.floats.casting import cast as cast_numbers
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator, float_format
 from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat
+from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.float_partial_sums import FloatTally
 from tracer.graph.model import Node
 from tracer.interpreter.numeric import parallel
@@ -373,14 +374,15 @@ class FloatRunner:
         return BLOCKS.get(self.accumulator.scaling)
 
     def product(
-        self, columns: int, start: Array | None, order: Array | None = None, number: int = 0
-    ) -> PlacedProduct:
+        self, columns: int, start: Array | None, order: Array | None = None, number: int = 0,
+        terms: Terms | None = None,
+    ) -> PlacedProduct:  # fmt: skip
         """Returns the product of the next run, which has so many `columns` in all.
 
         `start` has the first term of each output channel, those of the first group first. `order`
         are the indices of the terms in the order in which they are added, and -1 for a term of 0;
-        None is 0, 1, 2 and so on. A node with several products for each sample gives each its own
-        `number`.
+        None is 0, 1, 2 and so on. `terms` are those of a convolution. A node with several products
+        for each sample gives each its own `number`.
         """
         first = self._columns[number]
         self._columns[number] += columns
@@ -391,7 +393,7 @@ class FloatRunner:
             seed = self._seed + (place.group + number * _GROUPS) * _SEEDS
             column = first + place.column
             if order is None:
-                out[...] = self._sums(left, right, begin, seed, column)
+                out[...] = self._sums(left, right, begin, seed, column, terms)
                 return
             ordered = _gathered(left, order)
             for part in parallel.pieces(right.shape[1], max(_GATHERED // len(order), 1)):
@@ -401,10 +403,12 @@ class FloatRunner:
         return product
 
     def _sums(
-        self, left: Array, right: Array, start: Array | None, seed: int, column: int
-    ) -> Array:
+        self, left: Array, right: Array, start: Array | None, seed: int, column: int,
+        terms: Terms | None = None,
+    ) -> Array:  # fmt: skip
         """The sums of a block whose first column has a number; adds to the statistics."""
-        sums = sum_products(left, right, start, self.accumulator, seed, column * len(left))
+        number = column * len(left)
+        sums = sum_products(left, right, start, self.accumulator, seed, number, terms)
         part = FloatTally.empty(self.tally.accumulator, self.tally.operands).plus(
             sums.values, sums.overflowed, sums.swamped, sums.terms, sums.exact
         )
@@ -425,10 +429,12 @@ def sum_products(
     accumulator: FloatAccumulator | BlockFma,
     seed: int = 0,
     first_output: int = 0,
+    terms: Terms | None = None,
 ) -> State:
     """Returns the sums of `left` (M, K) times `right` (K, P), floats in the format of operands.
 
-    Their values are float32. `start` (M,) is the first term of each row of sums; None is 0.
+    Their values are float32. `start` (M,) is the first term of each row of sums; None is 0. `terms`
+    say what K consists of [default: that many channels].
     Operands are float32 numbers, of any float type; for a block multiply-add of operands with
     scales, they are scaled numbers, of which those of a block share a scale. Threads may call it at
     once. Raises UsageError where a block multiply-add gets operands that are not in its format.
@@ -450,6 +456,9 @@ def sum_products(
         indices = None if indices is None else indices.T
     with np.errstate(all="ignore"):
         match accumulator:
+            case FloatAccumulator(is_plain=False):
+                of_k = terms or Terms(left.shape[1])
+                state = compiled_sums.by_stages(*sides, first, accumulator, of_k)
             case FloatAccumulator():
                 state = compiled_sums.sequential(*sides, first, accumulator, seed, indices)
             case BlockFma(rule="aligned"):

@@ -6,8 +6,9 @@ the speed of lanes of float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tracer.accumulators.floats import casting, oracle
 from tracer.accumulators.floats.casting import (
     NO_EXPONENT,
     State,
+    odd_sum,
     parted,
     single_format,
     unscaled,
@@ -24,6 +26,7 @@ from tracer.accumulators.floats.casting import (
 from tracer.accumulators.floats.kernels import loaded
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
+from tracer.accumulators.spec.orders import Sequential, Stage, Terms
 from tracer.errors import UsageError
 from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
@@ -47,6 +50,8 @@ _WIDE = 256
 """Columns that a kernel takes at once: their sums stay in the first-level cache."""
 _WORK = 1 << 22
 """Products of a block of work: some milliseconds, so that threads finish together."""
+_GROUPED = 1 << 21
+"""Sums of groups that are held at a time, 16 MB."""
 _Work = Callable[[slice, int, Array, Array, Array], None]
 """Takes rows, the first column, and columns; writes values, and counts of lost products."""
 BlockWork = Callable[[slice, int, Array], None]
@@ -90,6 +95,58 @@ def sequential(
 
     share(left, right, np.float64, work)
     return _state(outs)
+
+
+def by_stages(
+    left: Array, right: Array, start: Array, accumulator: FloatAccumulator, terms: Terms
+) -> State:
+    """Returns sums in another order than that of k: each group of a stage is added from 0.
+
+    The last one begins with `start`, (M or 1, P or 1), unless that is added at its end.
+    """
+    first, *others = accumulator.order.stages(terms)
+    state = State.beginning(np.zeros((len(left), right.shape[1])) + start)
+    width = max(_GROUPED // max(len(first.groups) * len(left), 1), 1)
+    for part in parallel.pieces(right.shape[1], width):
+        begin = start[:, part] if start.shape[1] > 1 else start
+        some = _staged(left, right[:, part], begin, accumulator, (first, *others))
+        for name in State.__dataclass_fields__:
+            getattr(state, name)[:, part] = getattr(some, name)
+    return state
+
+
+def _staged(
+    left: Array, right: Array, start: Array, accumulator: FloatAccumulator,
+    stages: Sequence[Stage],
+) -> State:  # fmt: skip
+    plain = replace(accumulator, order=Sequential(), bias="first")
+    form, name, saturates = plain.format, plain.rounding.name, plain.saturates
+    state = State.beginning(np.zeros((len(left), right.shape[1])) + start)
+    is_first, zero = accumulator.bias == "first", np.zeros((1, 1))
+    begin = state.put(state.values, form, name, saturates)
+
+    def add(total: Array, values: Array) -> Array:
+        return state.put(odd_sum(total, values), form, name, saturates)
+
+    sums = []
+    for row in stages[0].groups:
+        group = row[row >= 0]
+        is_last = is_first and len(stages) == 1
+        own = start if is_last else zero
+        part = sequential(left[:, group], right[group], own, plain, 0, None)
+        state.overflowed |= part.overflowed
+        state.swamped += part.swamped
+        state.terms += part.terms
+        state.exact += part.exact - own
+        sums.append(part.values.astype(np.float64))
+    for stage in stages[1:]:
+        totals = []
+        for row in stage.groups:
+            total = begin if is_first and stage is stages[-1] else np.zeros_like(begin)
+            totals.append(reduce(add, (sums[k] for k in row if k >= 0), total))
+        sums = totals
+    state.values = sums[0] if is_first else add(sums[0], begin)
+    return state
 
 
 def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> State:

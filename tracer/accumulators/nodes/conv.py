@@ -280,7 +280,10 @@ def _float_sums(
     """
     is_start = x.factor is None and w.factor is None
     order = _by_position(w.numbers.shape[1], math.prod(windows.kernel), runner.block)
-    product = runner.product(len(x.numbers) * windows.pixels, bias if is_start else None, order)
+    terms = Terms(w.numbers.shape[1], math.prod(windows.kernel))
+    product = runner.product(
+        len(x.numbers) * windows.pixels, bias if is_start else None, order, terms=terms
+    )
     groups = operands.attributes.get("group", 1)
     sums = convolve(x.numbers, w.numbers, windows, groups, product=product, dtype=np.float32)
     out = scaled(sums, x.factor, w.factor)

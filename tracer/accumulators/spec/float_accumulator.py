@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, Literal, assert_never, get_args
 
+from tracer.accumulators.spec import Bias, parts
+from tracer.accumulators.spec.orders import Order, Runtime, Sequential, Terms, named
 from tracer.errors import UsageError
 
 Specials = Literal["ieee", "nan", "fnuz", "none"]
@@ -194,14 +196,15 @@ def draws(part: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FloatAccumulator:
-    """Sums products one by one, in the order of k: s = Q(s + P(a b)), rounded each time.
+    """Sums products one by one, in the order of k or another: s = Q(s + P(a b)), rounded each time.
 
     `product` is the format that P rounds a product to; None is `format`. If `fused`, a product is
     not rounded: s = Q(s + a b). Overflow is decided after rounding: a number beyond the largest
     becomes what the format has there, or the largest number if it `saturates`.
 
-    With a `chunk`, sums of so many products begin with 0, and are added to the sum in turn. A
-    start is rounded to `format`, and is the first term of the sum. A sum of 0 is +0.
+    With a `chunk`, sums of so many products begin with 0, and are added to the sum in turn; an
+    `order` adds them as an `Accumulator` does. A start is rounded to `format`, and is the first
+    term of the last sum, or with `bias` last is added at its end. A sum of 0 is +0.
 
     Raises UsageError for values that contradict each other.
     """
@@ -213,8 +216,11 @@ class FloatAccumulator:
     fused: bool = False
     product: FloatFormat | None = None
     chunk: int | None = None
+    order: Order = field(default_factory=Sequential)
+    bias: Bias = "first"
 
     def __post_init__(self) -> None:
+        self._check_order()
         if self.fused and self.product is not None:
             raise UsageError(
                 f"a fused product in {self.product}", "A fused product is not rounded: omit one."
@@ -226,6 +232,25 @@ class FloatAccumulator:
             )
         if self.chunk is not None and self.chunk < 1:
             raise UsageError(f"a chunk of {self.chunk} products", "It has 1 or more.")
+
+    def _check_order(self) -> None:
+        if self.bias not in get_args(Bias):
+            raise UsageError(f"bias {self.bias!r}", f"It is one of {', '.join(get_args(Bias))}.")
+        if self.is_plain or isinstance(self.order, Runtime):
+            return
+        if self.order.reorders or any(each.register for each in self.order.stages(Terms(1))):
+            raise UsageError(
+                f"order {self.order} of a float accumulator",
+                "Its terms are added in float registers, in an order such as tree or chunked(32).",
+            )
+        if self.chunk is not None or self.rounding.name == "sr":
+            other = "a chunk" if self.chunk is not None else "stochastic rounding"
+            raise UsageError(f"order {self.order} with {other}", "Leave out one of the two.")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether products are added in the order of k, after the start."""
+        return self.order == Sequential() and self.bias == "first"
 
     @property
     def product_format(self) -> FloatFormat | None:
@@ -240,6 +265,8 @@ class FloatAccumulator:
         options += ["saturate"] * self.saturates + ["fused"] * self.fused
         options += [] if self.product is None else [f"product={self.product}"]
         options += [] if self.chunk is None else [f"chunk={self.chunk}"]
+        options += [] if self.order == Sequential() else [f"order={self.order}"]
+        options += [] if self.bias == "first" else [f"bias={self.bias}"]
         return f"{self.format}({','.join(options)})" if options else str(self.format)
 
 
@@ -255,11 +282,13 @@ _VALUES: Mapping[str, Callable[[str], Mapping[str, Any]]] = {
     "sr": lambda text: {"rounding": FloatRounding("sr", int(text))},
     "chunk": lambda text: {"chunk": int(text)},
     "product": lambda text: {"product": float_format(text)},
+    "order": lambda text: {"order": named(text)},
+    "bias": lambda text: {"bias": text},
 }
 """Options with a value."""
 _OPTIONS_HINT = (
     "Options are rne, rz, floor, sr or sr=SEED, flush, no-subnormals, saturate, fused, "
-    "product=FORMAT and chunk=N, as in e6m9(chunk=64,sr=7)."
+    "product=FORMAT, chunk=N, order=ORDER and bias=last, as in e6m9(chunk=64,sr=7)."
 )
 
 
@@ -277,7 +306,7 @@ def float_accumulator(spelling: str) -> FloatAccumulator:
             f"'{spelling}' is not a float accumulator", "It is as in fp16 or fp16(rz)."
         )
     properties: dict[str, Any] = {}
-    for option in filter(None, (part.strip() for part in (match[2] or "").split(","))):
+    for option in filter(None, (part.strip() for part in parts(match[2] or "", ","))):
         for name, value in _option(spelling, option).items():
             if name in properties:
                 raise UsageError(f"'{spelling}': '{option}' sets the {name} again", _OPTIONS_HINT)
@@ -295,6 +324,6 @@ def _option(spelling: str, option: str) -> Mapping[str, Any]:
     if not value and option in _FLAGS:
         return _FLAGS[option]
     is_number = value.isascii() and value.isdigit() and len(value) <= len(str(_MOST_SEED))
-    if name not in _VALUES or (name != "product" and not is_number):
+    if name not in _VALUES or (name in ("sr", "chunk") and not is_number):
         raise UsageError(f"'{spelling}': '{option}' is not an option", _OPTIONS_HINT)
     return _VALUES[name](value)

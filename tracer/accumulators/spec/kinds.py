@@ -15,6 +15,7 @@ from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
 from tracer.accumulators.spec.block_fma import block_fma
 from tracer.accumulators.spec.float_accumulator import (
     FORMAT_NAMES,
+    FloatAccumulator,
     float_accumulator,
     is_float_accumulator,
 )
@@ -155,6 +156,14 @@ def _parse_two_level(text: str, like: Accumulator) -> Accumulator | None:
     )
 
 
+def _parse_float(text: str, like: Accumulator) -> FloatAccumulator:
+    """Parses `fp16` and so on; it takes the order where it has neither an order nor chunks."""
+    own = float_accumulator(text)
+    if own.chunk is not None or not own.is_plain:
+        return own
+    return replace(own, order=like.order, bias=like.bias)
+
+
 def _values(words: Sequence[str]) -> dict[str, str]:
     """Returns the texts in parentheses by name; without `name=`, names follow each other."""
     names, values = (*_NUMBERS, "overflow"), dict[str, str]()
@@ -187,7 +196,8 @@ KINDS = (
     Kind(
         "fp16(rz)",
         lambda: tuple(FORMAT_NAMES),
-        lambda text, _: float_accumulator(text) if is_float_accumulator(text) else None,
+        lambda text, like: _parse_float(text, like) if is_float_accumulator(text) else None,
+        frozenset(("order", "bias")),
     ),
     Kind(
         "x86-maddubs",

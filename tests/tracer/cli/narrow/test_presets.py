@@ -44,7 +44,7 @@ def test_a_preset_runs_a_model(model, file, capfd, tmp_path):
     code, _, _ = run(capfd, model, "--accumulator", "fbgemm-acc16", "--inputs", file, "-o", path)
     assert code == 0
     sums = json.loads(path.read_text())["runs"][0]["sums"]
-    assert sums[0]["accumulator"]["order"] == "tiles(2:16,128:16)"
+    assert sums[0]["accumulator"]["order"] == "positionwise(tiles(2:16,128:16))"
     inner = [channel["bits_guaranteed_inner"] for channel in sums[0]["channels"]]
     assert max(inner) == rows[sums[0]["node"]]["bits_guaranteed_inner"]
 
