@@ -58,6 +58,7 @@ MULTI_HEAD = [
     (6, 6, 2, 32, ("mask",)),
     (1, 4, 2, 32, ("past",)),
     (12, 12, 2, 32, ("unidirectional", "present")),
+    (20, 300, 1, 128, ()),  # blocks of keys
 ]
 
 
@@ -98,6 +99,7 @@ def test_multi_head_attention(queries, keys, heads, size, given, threads):
         (5, 6, {"do_rotary": 1, "rotary_interleaved": 1}),
         (20, 3, {"local_window_size": 5}),
         (1, 40, {"threads": 2}),
+        (30, 1070, {"local_window_size": 100}),
     ],
 )
 def test_group_query_attention(tokens, past, options):

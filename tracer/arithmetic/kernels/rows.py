@@ -37,11 +37,14 @@ def _lanes_sum(lanes: Any) -> Any:
     return ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7])) + low
 
 
-@inlined(_PAIR(SINGLE_ROW, types.boolean, SINGLE_LANES))
-def _powers(x: Any, is_wide: bool, powers: Any) -> Any:
-    """Writes exp of a row less its largest number; returns that number and the sum of all."""
+@inlined(_PAIR(SINGLE_ROW, types.boolean, types.float32, SINGLE_LANES))
+def _powers(x: Any, is_wide: bool, least: Any, powers: Any) -> Any:
+    """Writes exp of a row less its largest number; returns that number and the sum of all.
+
+    The number is at least `least`.
+    """
     lanes = np.zeros(16 if is_wide else 8, np.float32)
-    largest = _LOWEST
+    largest = least
     for i in range(x.size):
         largest = largest if largest > x[i] else x[i]
     if is_wide:
@@ -65,7 +68,7 @@ def softmax(values: Any, is_wide: bool, is_log: bool, out: Any) -> None:
     """
     for row in range(values.shape[0]):
         x, powers = values[row], out[row]
-        largest, total = _powers(x, is_wide, powers)
+        largest, total = _powers(x, is_wide, _LOWEST, powers)
         if is_log:
             logarithm = types.float32(math.log(total))
             for i in range(x.size):
@@ -76,16 +79,19 @@ def softmax(values: Any, is_wide: bool, is_log: bool, out: Any) -> None:
                 powers[i] *= inverse
 
 
-def _fits_sums(values: Any, is_wide: bool, out: Any, totals: Any) -> bool:
-    return bool(values.shape == out.shape and totals.shape == values.shape[:1])
+def _fits_sums(values: Any, is_wide: bool, largest: Any, out: Any, totals: Any) -> bool:
+    return bool(values.shape == out.shape and totals.shape == largest.shape == values.shape[:1])
 
 
 @entry(_fits_sums)
-@kernel(types.void(_TABLE, types.boolean, _OUT, SINGLE_LANES))
-def exponentials(values: Any, is_wide: bool, out: Any, totals: Any) -> None:
-    """Writes what a softmax divides, and what it divides by, of each row of `values` (N, D)."""
+@kernel(types.void(_TABLE, types.boolean, SINGLE_LANES, _OUT, SINGLE_LANES))
+def exponentials(values: Any, is_wide: bool, largest: Any, out: Any, totals: Any) -> None:
+    """Writes what a softmax divides, and what it divides by, of each row of `values` (N, D).
+
+    `largest` (N) are the largest numbers so far, which those of the rows may replace.
+    """
     for row in range(values.shape[0]):
-        _, totals[row] = _powers(values[row], is_wide, out[row])
+        largest[row], totals[row] = _powers(values[row], is_wide, largest[row], out[row])
 
 
 @inlined(types.float32(SINGLE_ROW))

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 from onnx import helper
 
+from tracer.arithmetic.functions import c_library
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.regions import replay_regions
 from tracer.arithmetic.replays import replay_of
@@ -35,6 +37,9 @@ _ENDS = {
     "quotient": "exponentials, divided by their sum after the product with values",
     "product": "exponentials, times the reciprocal of their sum after the product with values",
 }
+_CACHES = [1 << 20, 1 << 21, 1 << 19, 1 << 18, 5 << 18, 3 << 20, 3 << 19]
+"""Bytes of caches of the second level, by which onnxruntime chooses its blocks of keys."""
+_LOWEST, _ONE = np.finfo(np.float32).min, np.float32(1)
 Operate = Callable[[Kernel, Mapping[str, Any], Sequence[Any]], tuple[Heads, Array | None]]
 """From a kernel, its facts and inputs to heads of query, key and value, and what scores are
 increased by."""
@@ -69,10 +74,28 @@ def rules_of_heads(
     scores = reveal_part(part("Gemm", query, key, transB=1, alpha=scale))
     values = reveal_part(part("MatMul", (query[0], key[0]), value))
     lanes = reveal_part(part("Softmax", (query[0], key[0]))).facts["lanes"]
+    facts = {"scores": scores.facts, "lanes": lanes, "values": [values.facts], "block": key[0]}
     for end in ends:
         text = f"scores: {scores.text}; {_ENDS[end]}, in {lanes} lanes; values: {values.text}"
-        facts = {"scores": scores.facts, "lanes": lanes, "end": end, "values": values.facts}
-        yield Rule(text, facts)
+        yield Rule(text, {**facts, "end": end})
+    for block in dict.fromkeys(size // (16 * (key[1] + value[1])) for size in _CACHES):
+        if ends[-1] != "softmax" and block < key[0]:
+            text = f"scores: {scores.text}; {_ENDS[ends[-1]]}, in blocks of {block} keys"
+            parts = [_values_of_block(query[0], size, value[1], at == 0)
+                     for at, size in enumerate(_sizes(key[0], block))]  # fmt: skip
+            yield Rule(text, {**facts, "block": block, "values": parts, "end": ends[-1]})
+
+
+def _sizes(keys: int, block: int) -> list[int]:
+    return [min(block, keys - low) for low in range(0, keys, block)]
+
+
+@cache
+def _values_of_block(queries: int, keys: int, width: int, is_first: bool) -> dict[str, Any]:
+    """Returns the facts of a block's product with values, which is added to that of others."""
+    shapes = (queries, keys), (keys, width), (queries, width)
+    step = part("MatMul", *shapes[:2]) if is_first else part("Gemm", *shapes)
+    return reveal_part(step).facts
 
 
 def attend(
@@ -89,33 +112,55 @@ def attend(
     if added is not None:
         scores = scores + added
     if hidden is not None:
-        scores = np.where(hidden, np.finfo(np.float32).min, scores)
-    rows = np.ascontiguousarray(scores).reshape(-1, scores.shape[-1])
-    out, totals, is_wide = np.empty_like(rows), np.empty(len(rows), np.float32), facts["lanes"] > 8
-    kernels = loaded("rows", "tracer.arithmetic.kernels")
+        scores = np.where(hidden, _LOWEST, scores)
     if facts["end"] == "softmax":
-        kernels.softmax(rows, is_wide, False, out)
-    else:
-        kernels.exponentials(rows, is_wide, out, totals)
-    sums = product(facts["values"], out.reshape(scores.shape), value)
+        rows = np.ascontiguousarray(scores).reshape(-1, scores.shape[-1])
+        shares = np.empty_like(rows)
+        _kernels().softmax(rows, facts["lanes"] > 8, False, shares)
+        return joined_heads(product(facts["values"][0], shares.reshape(scores.shape), value))
+    sums, totals = _unnormalised(facts, scores, value)
     divisors = totals.reshape(*scores.shape[:3], 1)
-    if facts["end"] == "quotient":
-        sums = sums / divisors
-    elif facts["end"] == "product":
-        sums = sums * (np.float32(1) / divisors)
-    return joined_heads(sums)
+    quotients = sums / divisors if facts["end"] == "quotient" else sums * (_ONE / divisors)
+    return joined_heads(quotients)
+
+
+def _unnormalised(facts: Mapping[str, Any], scores: Array, value: Array) -> tuple[Array, Array]:
+    """Returns products of exponentials and values, and sums of exponentials (rows).
+
+    Of several blocks of keys, those before are scaled where a later one has a larger score.
+    """
+    keys, rows = scores.shape[-1], scores.size // scores.shape[-1]
+    largest, totals = np.full(rows, _LOWEST), np.zeros(rows, np.float32)
+    sums: Array = np.zeros(0, np.float32)
+    for at, low in enumerate(range(0, keys, block := facts["block"])):
+        part_of_rows = np.ascontiguousarray(scores[..., low : low + block]).reshape(rows, -1)
+        powers, added, before = np.empty_like(part_of_rows), np.empty_like(totals), largest.copy()
+        _kernels().exponentials(part_of_rows, facts["lanes"] > 8, largest, powers, added)
+        hidden = part_of_rows.max(1) == _LOWEST  # which change nothing
+        powers[hidden], added[hidden] = 0, 0
+        shares = powers.reshape(*scores.shape[:3], -1)
+        if low == 0:
+            sums, totals = product(facts["values"][0], shares, value[:, :, :block]), added
+            continue
+        step = np.where(hidden, _ONE, c_library.exp(before - largest))
+        totals = step * totals + added
+        scaled = step.reshape(*scores.shape[:3], 1) * sums
+        sums = product(facts["values"][at], shares, value[:, :, low : low + block], scaled)
+    return sums, totals
+
+
+def _kernels() -> Any:
+    return loaded("rows", "tracer.arithmetic.kernels")
 
 
 def product(facts: Mapping[str, Any], a: Array, b: Array, bias: Array | None = None) -> Array:
     """Returns the products of heads, (N, H, M, K) and (N, H or fewer, K, P), by a head's rule.
 
-    `bias` is (H, P), of rules with a further term.
+    `bias` (N, H, M, P) is a further term, of rules that have one.
     """
     b = np.repeat(b, a.shape[1] // b.shape[1], 1)
     shape = *a.shape[:3], b.shape[3]
-    beside = np.full(shape, -0.0, np.float32)  # which adds nothing
-    if bias is not None:
-        beside[:] = bias[:, None]
+    beside = np.full(shape, -0.0, np.float32) if bias is None else bias  # -0 adds nothing
     a, b, beside = (each.reshape(-1, *each.shape[2:]) for each in (a, b, beside))
     return replay_regions(facts, Operands(a, b, beside)).reshape(shape)
 
@@ -162,11 +207,12 @@ def _projected(kernel: Kernel, facts: Mapping[str, Any], values: Sequence[Any]) 
     count = 3 * kernel.attributes["num_heads"]
     weights = split_heads(w[None], count)
     bias_of_heads = np.zeros(w.shape[1], np.float32) if b is None else b
+    biases = np.broadcast_to(
+        bias_of_heads.reshape(count, 1, -1), (len(x), count, x.shape[1], weights.shape[3])
+    )
     inputs = np.broadcast_to(x[:, None], (len(x), count, *x.shape[1:]))
     repeated = np.repeat(weights, len(x), 0)
-    projected = joined_heads(
-        product(facts["inputs"], inputs, repeated, bias_of_heads.reshape(count, -1))
-    )
+    projected = joined_heads(product(facts["inputs"], inputs, repeated, biases))
     given = _attributes(kernel, "scale", "rotary_embedding_dim")
     return projected_operands(projected, mask, past, bias, **given)
 

@@ -95,7 +95,10 @@ def _rules_of_a_token(shapes: Sequence[Sequence[int]], scale: float) -> Iterator
             (total, orders.lanes(size, tree=orders.PAIRS)), (width, orders.blocks(total, total)),
         )
     )  # fmt: skip
-    facts = {"scores": scores, "factor": scale, "lanes": lanes, "end": "product", "values": values}
+    facts = {
+        "scores": scores, "factor": scale, "lanes": lanes, "end": "product", "values": [values],
+        "block": total,
+    }  # fmt: skip
     yield Rule("multiply, then add: scores in 8 lanes, values one after the other", facts)
 
 
