@@ -66,7 +66,7 @@ class DeviceUse:
     gap: int = 0
     waiting: int = 0
     kernels: int = 0
-    streams: set[int] = field(default_factory=set)
+    streams: Counter[int] = field(default_factory=Counter)
     copies: Counter[str] = field(default_factory=Counter)
     copying: Counter[str] = field(default_factory=Counter)
     graphs: int = 0
@@ -81,7 +81,7 @@ class DeviceUse:
         for work in works:
             time = work.end - work.start
             self.total += time
-            self.streams.add(work.stream)
+            self.streams[work.stream] += time
             if work.name.startswith(_COPIES):
                 self.copies[work.name] += 1
                 self.copying[work.name] += time
@@ -120,6 +120,9 @@ class DeviceUse:
             "time_us is the card's time for what an operator launched; the host's time for the "
             "operator is time_us_host, with the overhead of recording"
         )
+        if len(self.streams) > 1:
+            each = (f"{time / self.runs / 1e3:,.1f} µs" for time in self.streams.values())
+            yield f"work of the streams, in the order of their first kernel: {', '.join(each)}"
         if total > busy * _OVERLAPPING:
             yield (
                 f"kernels of several streams overlap: their times sum to {total:,.1f} µs, "
