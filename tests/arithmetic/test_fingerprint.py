@@ -15,7 +15,8 @@ import tracer
 from tests.arithmetic import tutorial
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import render
-from tracer.arithmetic import fingerprint, layouts, recipes, runs
+from tracer.arithmetic import fingerprint, runs
+from tracer.arithmetic.replays import nchwc
 from tracer.cli import main
 from tracer.errors import InputError
 from tracer.executors.settings import OrtSettings
@@ -65,9 +66,9 @@ def test_weights_follow_from_those_of_lower_levels(level):
     settings = OrtSettings(optimization=level, threads=1)
     pool = fingerprint.pool_of(model, settings)
     for value in runs.SavedGraph.of(model, settings).constants.values():
-        recipe = recipes.describe(value, pool)
+        recipe = fingerprint.recipe_of(value, pool)
         assert recipe.source
-        assert recipes.follow(recipe, pool).tobytes() == value.tobytes()
+        assert fingerprint.follow(recipe, pool).tobytes() == value.tobytes()
 
 
 @pytest.mark.parametrize("block", [8, 16])
@@ -75,12 +76,12 @@ def test_weights_in_blocks_of_another_processor_are_recipes(block):
     weights = np.random.default_rng(0).standard_normal((20, 32, 3, 3)).astype(np.float32)
     padded = np.zeros((-(-20 // block) * block, 32, 3, 3), np.float32)
     padded[:20] = weights
-    pool = recipes.pool_of([weights])
+    pool = fingerprint.by_digest([weights])
     blocks = _blocked(padded, block)
-    assert np.array_equal(layouts.weights_from_blocks(blocks, block), padded)
-    recipe = recipes.describe(blocks, pool)
+    assert np.array_equal(nchwc.weights_from_blocks(blocks, block), padded)
+    recipe = fingerprint.recipe_of(blocks, pool)
     assert (recipe.block, recipe.inner) == (block, block)
-    assert recipes.follow(recipe, pool).tobytes() == blocks.tobytes()
+    assert fingerprint.follow(recipe, pool).tobytes() == blocks.tobytes()
 
 
 def _blocked(weights, block):

@@ -5,7 +5,8 @@ import pytest
 from onnx import helper
 
 from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.replays import integer_conv, replay_of
+from tracer.arithmetic.replays import replay_of
+from tracer.arithmetic.replays.integers import saturated_sums
 from tracer.arithmetic.rule import are_equal, reveal
 from tracer.interpreter.numeric.windows import window
 
@@ -80,7 +81,7 @@ def test_pairs_saturate_as_integers_of_16_bits_do(way, x_type, group):
     x0, lift = 7, 128 * (x_type == "i1")
     slid = window((4, 5), (3, 2), None, [1, 1, 0, 0], None, "NOTSET")
     given = {"x": x, "w": w, "x_zero": np.array(x0, x_type), "w_zero": np.array(2, np.int8)}
-    found = integer_conv.saturated_sums(given, slid, group, way)
+    found = saturated_sums(given, slid, group, way)
     raised = np.pad(x.astype(int), [(0, 0), (0, 0), (1, 0), (1, 0)], constant_values=x0) + lift
     order = [2, 3, 1] if way == "channels" else [1, 2, 3]
     for image, filter_, row, column in np.ndindex(2, 4, *slid.out):

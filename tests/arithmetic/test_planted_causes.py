@@ -6,8 +6,9 @@ import pytest
 
 import tracer
 from tests.arithmetic.test_runs import parse
-from tracer.arithmetic import causes, layouts, orders, runs
+from tracer.arithmetic import causes, runs, sums
 from tracer.arithmetic.known_rules import KnownRules
+from tracer.arithmetic.replays import nchwc
 from tracer.arithmetic.rule import Rule
 from tracer.executors.settings import OrtSettings
 from tracer.inputs.request import make_feeds
@@ -49,7 +50,7 @@ def in_state(facts):
 def in_convolution(facts):
     """Changes the order of the sums that come before the activation."""
     (order,) = facts["sums"]
-    program = orders.blocks(16, 4, bias=True)
+    program = sums.blocks(16, 4, bias=True)
     return {**facts, "sums": [{**order, "program": program}]}
 
 
@@ -58,10 +59,10 @@ def along_others(facts):
 
 
 PLANTED = [
-    (PRODUCT, "MatMul", in_product(orders.blocks(64, 64), fused=False), "FMA"),
-    (PRODUCT, "MatMul", in_product(orders.blocks(64, 16)), "block size"),
-    (PRODUCT, "MatMul", in_product(orders.four_by_four(64)), "block size"),
-    (PRODUCT, "MatMul", in_product(orders.lanes(64)), "number of lanes"),
+    (PRODUCT, "MatMul", in_product(sums.blocks(64, 64), fused=False), "FMA"),
+    (PRODUCT, "MatMul", in_product(sums.blocks(64, 16)), "block size"),
+    (PRODUCT, "MatMul", in_product(sums.four_by_four(64)), "block size"),
+    (PRODUCT, "MatMul", in_product(sums.lanes(64)), "number of lanes"),
     (FUSED, "FusedConv", in_convolution, "block size"),
     (GRU, "GRU", in_state, "FMA"),
     (f"{ROWS} {{ y = Softmax(x) }}", "Softmax", {"lanes": 8}, "number of lanes"),
@@ -113,7 +114,7 @@ def test_a_fact_that_was_changed_is_the_cause(net, op_type, change, cause, rules
         facts = change(rule.facts) if callable(change) else {**rule.facts, **change}
         return Rule("another rule", facts)
 
-    block = layouts.block_size()
+    block = nchwc.block_size()
     here = causes.Side(model, graph, rules.of, graph.runner()(feeds), block)
     replayed = runs.replay_graph(graph, there, feeds, keep=True).values
     first, _ = causes.first_difference(here, causes.Side(model, graph, there, replayed, block))

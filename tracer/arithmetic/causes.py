@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tracer.arithmetic import layouts, runs, switches
-from tracer.arithmetic.recipes import digest
+from tracer.arithmetic import runs, switches
+from tracer.arithmetic.fingerprint import digest
+from tracer.arithmetic.replays import nchwc
 from tracer.arithmetic.rule import NotKnown, Rule, are_equal
 from tracer.arithmetic.runs import RuleOf, SavedGraph
 from tracer.executors.onnxruntime import kernel_nodes
@@ -59,7 +60,7 @@ class Side:
         for node in self.graph.nodes:
             if node.op_type == "ReorderOutput":
                 continue
-            if node.domain == layouts.DOMAIN:  # named after the tensor
+            if node.domain == nchwc.DOMAIN:  # named after the tensor
                 names[node.output[0]] = node.name.removesuffix(_SUFFIX)
             elif any(name in names for name in node.input):
                 key = kernel_nodes.original(self.model, node.name)
@@ -80,7 +81,7 @@ class Side:
         """Returns the value of a tensor, without blocks of channels."""
         value = (self.values if values is None else values)[tensor]
         in_blocks = tensor in self.names and value.ndim > 2 and value.shape[1] % self.block == 0
-        return layouts.from_blocks(value, self.block) if in_blocks else value
+        return nchwc.from_blocks(value, self.block) if in_blocks else value
 
 
 def overlap(x: Any, y: Any, batches: bool, padded: bool) -> tuple[Any, Any]:
@@ -231,7 +232,7 @@ class _Region:
         kinds = [Counter((n.domain, n.op_type) for n in nodes) for nodes in self._nodes]
         if kinds[0] != kinds[1]:
             return LAYOUT
-        are_blocks = any(node.domain == layouts.DOMAIN for node in self._nodes[0])
+        are_blocks = any(node.domain == nchwc.DOMAIN for node in self._nodes[0])
         if self._first.block != self._second.block and are_blocks:
             return ""
         stored = [

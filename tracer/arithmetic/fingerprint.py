@@ -1,14 +1,18 @@
 """The fingerprint of a machine: what its onnxruntime computes, to be replayed on another machine.
 
 It has, for each model, the graph that runs there and the rules of its kernels. Weights are not in
-it: they are told by what they follow from in the model, see `tracer.arithmetic.recipes`.
+it: a stored value of the graph is told by what it follows from. It is one of the model, or of the
+graph at a lower level; or a reordering of one, padded with zeros, for kernels that work on blocks
+of channels. Small values are kept as they are.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +23,9 @@ import onnx
 import onnxruntime as ort
 from google.protobuf.message import DecodeError
 
-from tracer.arithmetic import layouts, recipes, runs
+from tracer.arithmetic import runs
 from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.recipes import Pool
+from tracer.arithmetic.replays import nchwc
 from tracer.arithmetic.rule import NotKnown, Rule
 from tracer.arithmetic.runs import RuleOf, SavedGraph
 from tracer.errors import InputError
@@ -30,7 +34,7 @@ from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds, random_arrays
 from tracer.interpreter.compiled_code import loaded
 from tracer.records import environment
-from tracer.records.fingerprint import Fingerprint, ModelPrint
+from tracer.records.fingerprint import Fingerprint, ModelPrint, Recipe
 from tracer.support.types import Array
 
 FORMAT = 2
@@ -44,7 +48,7 @@ def observe(models: tuple[ModelPrint, ...]) -> Fingerprint:
     """Returns the fingerprint of this machine with these models."""
     return Fingerprint(
         FORMAT, environment.cpu_model(), loaded("machine_code").instruction_set(), ort.__version__,
-        dict(environment.versions()), layouts.block_size(), models,
+        dict(environment.versions()), nchwc.block_size(), models,
     )  # fmt: skip
 
 
@@ -78,7 +82,7 @@ def take(
         {name: value.shape for name, value in feeds.items()}, digests(feeds),
         digests(runs.outputs_of(model, settings)(feeds)), tuple(nodes),
         zlib.compress(b"[" + b",".join(rules) + b"]", 9),
-        {name: recipes.describe(value, pool) for name, value in graph.constants.items()},
+        {name: recipe_of(value, pool) for name, value in graph.constants.items()},
         zlib.compress(bare.SerializeToString(), 9),
     )  # fmt: skip
 
@@ -89,7 +93,7 @@ def pool_of(model: Model, settings: OrtSettings) -> Pool:
         SavedGraph.of(model, OrtSettings(optimization=level, threads=settings.threads))
         for level in LOWER_LEVELS
     )
-    return recipes.pool_of(value for graph in lower for value in graph.constants.values())
+    return by_digest(value for graph in lower for value in graph.constants.values())
 
 
 def settings_of(print_: ModelPrint) -> OrtSettings:
@@ -110,7 +114,7 @@ def feeds_of(print_: ModelPrint, model: Model) -> Feeds:
 
 def digests(values: Mapping[str, Any]) -> dict[str, str]:
     """Returns the SHA-256 of tensors by name; that of the text of what is no tensor."""
-    return {name: recipes.digest(np.asarray(value)) for name, value in values.items()}
+    return {name: digest(np.asarray(value)) for name, value in values.items()}
 
 
 def read(path: Path) -> Fingerprint:
@@ -175,10 +179,90 @@ class OtherMachine:
 def _constants(print_: ModelPrint, pool: Pool) -> Iterator[tuple[str, Array]]:
     for name, recipe in print_.constants.items():
         try:
-            yield name, recipes.follow(recipe, pool)
+            yield name, follow(recipe, pool)
         except NotKnown as reason:
             raise NotKnown(f"'{name}': {reason}") from reason
 
 
 def _decompressed(data: bytes) -> bytes:
     return zlib.decompressobj().decompress(data, _MOST_BYTES)
+
+
+_BLOCKS = (8, 16)
+_MOST_INLINE = 1 << 14
+"""Bytes of a value that is kept as it is; larger ones would be the weights themselves."""
+Pool = Mapping[str, list[Array]]
+"""Known values by their digest; the values of a digest differ in shape."""
+
+
+def digest(value: Array) -> str:
+    """Returns the SHA-256 of type and bytes, as text."""
+    return hashlib.sha256(value.dtype.str.encode() + value.tobytes()).hexdigest()
+
+
+def by_digest(values: Iterable[Array]) -> Pool:
+    """Returns values by their digest."""
+    pool: dict[str, list[Array]] = {}
+    for value in values:
+        same = pool.setdefault(digest(value), [])
+        if all(value.shape != other.shape for other in same):
+            same.append(value)
+    return pool
+
+
+def recipe_of(value: Array, pool: Pool) -> Recipe:
+    """Returns the recipe of a value."""
+    sha256, kind = digest(value), value.dtype.str
+    if sha256 in pool:
+        return Recipe(sha256, kind, value.shape, sha256)
+    ways = [(1, 1), *((block, inner) for block in _BLOCKS for inner in (block, 1))]
+    for source, shapes in pool.items():
+        for original in shapes:
+            for block, inner in ways if original.dtype == value.dtype else ():
+                made = _reordered(original, value.shape, block, inner)
+                if made is not None and np.array_equal(made, value) and digest(made) == sha256:
+                    return Recipe(sha256, kind, value.shape, source, block, inner)
+    data = zlib.compress(value.tobytes()) if value.nbytes <= _MOST_INLINE else b""
+    return Recipe(sha256, kind, value.shape, data=data)
+
+
+def follow(recipe: Recipe, pool: Pool) -> Array:
+    """Returns the value of a recipe, checked by its digest.
+
+    Raises NotKnown where this machine lacks its source, ValueError for a damaged recipe.
+    """
+    if recipe.source and recipe.source not in pool:
+        raise NotKnown("its weights follow from none of the values on this machine")
+    if recipe.source:
+        found = pool[recipe.source]
+        exact = recipe.source == recipe.sha256
+        ways = [each.reshape(recipe.shape) for each in found[:1]] if exact else [
+            _reordered(each, recipe.shape, recipe.block, recipe.inner) for each in found
+        ]  # fmt: skip
+        made = next((each for each in ways if each is not None), None)
+    elif recipe.data or 0 in recipe.shape:
+        content = zlib.decompressobj().decompress(recipe.data, _MOST_INLINE)
+        made = np.frombuffer(content, np.dtype(recipe.dtype)).reshape(recipe.shape)
+    else:
+        raise NotKnown("its weights follow from none of the model, and are too large for the file")
+    if made is None or digest(made) != recipe.sha256:
+        raise ValueError("a stored value does not have its SHA-256")
+    return made
+
+
+def _reordered(value: Array, shape: tuple[int, ...], block: int, inner: int) -> Array | None:
+    """Returns a value padded to a shape and in blocks of channels; None where it does not fit."""
+    if value.ndim != len(shape) or not shape or value.shape[2:] != shape[2:]:
+        return None
+    pairs = zip(value.shape, shape, strict=True)
+    if not all(own <= most < own + max(_BLOCKS) for own, most in pairs):
+        return None
+    padded = np.zeros(shape, value.dtype)
+    padded[tuple(map(slice, value.shape))] = value
+    if block == inner == 1:
+        return padded
+    if len(shape) < 2 or shape[0] % block or shape[1] % inner:
+        return None
+    volume = math.prod(shape[2:])
+    apart = padded.reshape(shape[0] // block, block, shape[1] // inner, inner, volume)
+    return np.ascontiguousarray(apart.transpose(0, 2, 4, 3, 1)).reshape(shape)

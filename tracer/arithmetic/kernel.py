@@ -19,6 +19,8 @@ from tracer.interpreter.operators import registry_of
 from tracer.interpreter.plan import Planner, Step
 from tracer.support.types import Array
 
+Inputs = Mapping[str, Array]
+"""What a graph computes for a kernel, by name."""
 _FATAL_ONLY = 4
 _IR_VERSION = 10
 _DENSE = 0.1
@@ -69,11 +71,8 @@ class Kernel:
             return constant.shape
         return self.inputs[name][1] if name in self.inputs else None
 
-    def values(self, inputs: Mapping[str, Array]) -> list[Array | None]:
-        """Returns the values of all inputs, in the order of the node; None where one is left out.
-
-        `inputs` are those that the graph computes, by name.
-        """
+    def values(self, inputs: Inputs) -> list[Any]:
+        """Returns the arrays of all inputs, in the order of the node; None of those left out."""
         everything = {**self.constants, **inputs}
         return [everything[name] if name else None for name in self.node.input]
 
@@ -97,7 +96,7 @@ class Kernel:
         node.attribute.extend(kept)
         return replace(self, node=node)
 
-    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
+    def run(self, inputs: Inputs) -> list[Array]:
         """Returns the outputs that onnxruntime computes from inputs by name."""
         feeds = {name: np.asarray(inputs[name], order="C") for name in self.inputs}
         outputs: list[Array] = self._session.run(None, feeds)
@@ -162,7 +161,7 @@ class Kernel:
         """The node in tracer's interpreter. Raises ModelError where that lacks the operator."""
         return Interpreter(self.model())
 
-    def interpret(self, inputs: Mapping[str, Array]) -> list[Array]:
+    def interpret(self, inputs: Inputs) -> list[Array]:
         """Returns the outputs that tracer's interpreter computes from inputs by name.
 
         Its kernel is called without what a run of a model prepares, which takes longer than most

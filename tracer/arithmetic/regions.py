@@ -7,12 +7,12 @@ every sample have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tracer.arithmetic.rule import NotKnown, Rule, are_equal
+from tracer.arithmetic.rule import Facts, NotKnown, Rule, are_equal
 from tracer.arithmetic.sums import Operands, compute_window
 from tracer.support.types import Array
 
@@ -33,7 +33,7 @@ class Run(Protocol):
         """Returns the operands and the results, (G, M, N), of an element of the grid."""
         ...
 
-    def compute(self, facts: Mapping[str, Any]) -> Array:
+    def compute(self, facts: Facts) -> Array:
         """Returns what takes the place of `output`, with the facts of `replay_regions`."""
         ...
 
@@ -52,7 +52,7 @@ class Sample(NamedTuple):
         own = Operands(a[at[:2]], b[at[0], :, at[2]], None if beside is None else beside[at])
         return own, self.output[row, column].reshape(1, 1, 1)
 
-    def compute(self, facts: Mapping[str, Any]) -> Array:
+    def compute(self, facts: Facts) -> Array:
         """Returns the products (G M, N), each cell of the output in its own order."""
         return replay_regions(facts, self.operands).reshape(self.output.shape)
 
@@ -110,7 +110,7 @@ def _labels(fits: Array) -> Array:
     return first
 
 
-def replay_regions(facts: Mapping[str, Any], operands: Operands, first: int = 0) -> Array:
+def replay_regions(facts: Facts, operands: Operands, first: int = 0) -> Array:
     """Returns the products (G, M, N) of operands, each cell of the output in its own order.
 
     `sums` are the facts of each order, `cells` its number by row and column of cells, and `rows`

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.kernel import Inputs, Kernel
 from tracer.support.types import Array
 
+Facts = Mapping[str, Any]
 LEAST_RESULTS = 10_000
 """Results with equal bits that a rule takes before it is claimed."""
 _MOST_RUNS = 200
@@ -41,9 +42,7 @@ class Replay(Protocol):
         """
         ...
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         """Returns the outputs that the kernel computes from inputs by name, by its rule."""
         ...
 

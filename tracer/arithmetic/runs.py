@@ -12,8 +12,8 @@ import onnx
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
-from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.replays import interpreter, replay_of
+from tracer.arithmetic.kernel import Inputs, Kernel
+from tracer.arithmetic.replays import replay_of
 from tracer.arithmetic.rule import NotKnown, Rule, are_equal
 from tracer.errors import ModelError, TracerError
 from tracer.executors.onnxruntime import all_outputs, feeding, kernel_nodes, sessions
@@ -295,7 +295,7 @@ class _NoFallback:
         return fail
 
 
-def replay(kernel: Kernel, rule: Rule | None, inputs: Mapping[str, Array]) -> list[Array]:
+def replay(kernel: Kernel, rule: Rule | None, inputs: Inputs) -> list[Array]:
     """Returns the outputs of a kernel by its rule, or those of tracer's interpreter without one.
 
     Raises NotKnown where that lacks the operator.
@@ -304,7 +304,7 @@ def replay(kernel: Kernel, rule: Rule | None, inputs: Mapping[str, Array]) -> li
         found = replay_of(kernel.node.domain, kernel.op_type)
         return found.replay(kernel, rule.facts, inputs)
     try:
-        return interpreter.REPLAY.replay(kernel, {}, inputs)
+        return kernel.interpret(inputs)
     except ModelError as error:
         raise NotKnown("neither a rule nor tracer's interpreter has the operator") from error
 

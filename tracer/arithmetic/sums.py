@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from tracer.arithmetic import trees
-from tracer.arithmetic.rule import Rule
+from tracer.arithmetic.rule import Facts, Rule
+from tracer.arithmetic.trees import ADD, BEGIN, JOIN, SCALE, Program
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
@@ -48,14 +50,14 @@ def sum_rules(add: trees.Sum, terms: int) -> Iterator[Rule]:
     yield from rules_of_order(program, trees.describe(program))
 
 
-def rules_of_order(program: trees.Program, text: str) -> Iterator[Rule]:
+def rules_of_order(program: Program, text: str) -> Iterator[Rule]:
     """Yields the rules of sums with an order of additions, which `text` describes."""
     for (fused, from_zero), way in WAYS.items():
         facts = {"program": program, "fused": fused, "from_zero": from_zero}
         yield Rule(f"{way}, {text}", facts)
 
 
-def products(facts: Mapping[str, Any], a: Array, b: Array, bias: Array | None = None) -> Array:
+def products(facts: Facts, a: Array, b: Array, bias: Array | None = None) -> Array:
     """Returns the products (M, N) of rows of `a` (M, K) and columns of `b` (K, N).
 
     All are float32, or float64. Term K of the program is the element of `bias` (M, N).
@@ -66,9 +68,7 @@ def products(facts: Mapping[str, Any], a: Array, b: Array, bias: Array | None = 
     return out.reshape(out.shape[1:])
 
 
-def compute_window(
-    facts: Mapping[str, Any], operands: Operands, out: Array, window: Window
-) -> None:
+def compute_window(facts: Facts, operands: Operands, out: Array, window: Window) -> None:
     """Computes a window of the products `out`, on as many threads as are allowed."""
     program, depth = _compact(tuple(facts["program"]))
     way = bool(facts["fused"]), bool(facts["from_zero"])
@@ -95,3 +95,73 @@ def compute_window(
 @lru_cache(maxsize=64)
 def _compact(program: tuple[int, ...]) -> tuple[Array, int]:
     return np.array(program, np.int64), trees.registers(program)
+
+
+_BLOCK_SIZES = (256, 128, 512, 1024, 64, 32, 2048, 4096)
+_LANES = 8
+
+
+def orders_of_products(terms: int, bias: bool, scaled: bool) -> Iterator[Rule]:
+    """Yields the rules of products of matrices with K terms, the likeliest first.
+
+    `scaled` products have a factor, "scale" of the facts, and always a bias, which may be -0.
+    """
+    sizes = [terms, *(size for size in _BLOCK_SIZES if size < terms)]
+    likely = [(blocks(terms, size, bias, scaled), _blocks_text(terms, size)) for size in sizes]
+    for program, text in likely:
+        yield next(rules_of_order(program, text))
+    if not scaled:
+        fours = four_by_four(terms, bias), "in blocks of 4, then the blocks"
+        halves = [(lanes(terms, bias, tree), f"in {_LANES} lanes, {how}") for tree, how in _TREES]
+        for program, text in (fours, *halves, *likely):
+            yield from rules_of_order(program, text)
+
+
+def in_order(terms: Sequence[int]) -> Program:
+    """Returns the program that adds terms one after the other."""
+    return [4 * term + (ADD if place else BEGIN) for place, term in enumerate(terms)]
+
+
+def blocks(terms: int, size: int, bias: bool = False, scaled: bool = False) -> Program:
+    """Returns the order of blocks that are added one after the other, the bias after the first."""
+    parts = [in_order(range(low, min(low + size, terms))) for low in range(0, terms, size)]
+    if scaled:
+        return [4 * terms + BEGIN, *chain(*([*part, SCALE] for part in parts))]
+    rest = chain(*([*part, JOIN] for part in parts[1:]))
+    return [*parts[0], *[4 * terms + ADD] * bias, *rest]
+
+
+def four_by_four(terms: int, bias: bool = False) -> Program:
+    """Returns the order of blocks of 4, 2 and 1 terms, the bias after the first."""
+    ends = list(range(4, terms + 1, 4))
+    ends += [terms // 2 * 2] * (terms % 4 >= 2) + [terms] * (terms % 2)
+    parts = [in_order(range(low, high)) for low, high in zip([0, *ends], ends, strict=False)]
+    rest = chain(*([*part, JOIN] for part in parts[1:]))
+    return [*parts[0], *[4 * terms + ADD] * bias, *rest]
+
+
+_IN_TURN = ((((0, 1), 2), 3), (((4, 5), 6), 7))
+PAIRS = (((0, 1), (2, 3)), ((4, 5), (6, 7)))
+"""How 8 lanes are added: neighbours, then sums of neighbours."""
+_TREES = (
+    (_IN_TURN, "halves of which are added in turn"),
+    (PAIRS, "pairs of which are added"),
+    ((((0, 2), (4, 6)), ((1, 3), (5, 7))), "even and odd, which are added"),
+)
+_Tree = int | tuple["_Tree", "_Tree"]
+
+
+def lanes(terms: int, bias: bool = False, tree: _Tree = _IN_TURN) -> Program:
+    """Returns the order of 8 lanes that a tree joins, the bias last."""
+
+    def build(node: _Tree) -> Program:
+        if isinstance(node, int):
+            return in_order(range(node, terms, _LANES))
+        left, right = build(node[0]), build(node[1])
+        return [*left, *right, JOIN] if left and right else left or right
+
+    return [*build(tree), *[4 * terms + ADD] * bias]
+
+
+def _blocks_text(terms: int, size: int) -> str:
+    return "one after the other" if size == terms else f"in blocks of {size}, then the blocks"

@@ -12,8 +12,9 @@ import numpy as np
 
 from tracer.api.compare import BitArguments, SideSettings, naming
 from tracer.api.compare.sides import OnnxSide
-from tracer.arithmetic import causes, fingerprint, layouts, runs
+from tracer.arithmetic import causes, fingerprint, runs
 from tracer.arithmetic.known_rules import KnownRules
+from tracer.arithmetic.replays import nchwc
 from tracer.arithmetic.rule import NotKnown, are_equal
 from tracer.arithmetic.runs import SavedGraph
 from tracer.errors import InputError, UsageError
@@ -101,7 +102,7 @@ def _run(side: OnnxSide, feeds: Feeds, settings: SideSettings, rules: KnownRules
 def _ran(label: str, model: Model, settings: OrtSettings, feeds: Feeds, rules: KnownRules) -> _Ran:
     graph = SavedGraph.of(model, settings)
     values = graph.runner()(feeds)
-    side = causes.Side(model, graph, rules.of, values, layouts.block_size())
+    side = causes.Side(model, graph, rules.of, values, nchwc.block_size())
     return _Ran(label, side, settings, feeds)
 
 

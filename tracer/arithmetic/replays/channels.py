@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from tracer.arithmetic.functions import c_library, packets
-from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.places import indices_of, runs_of
+from tracer.arithmetic.kernel import Inputs, Kernel
+from tracer.arithmetic.replays.elementwise import Elementwise, indices_of, runs_of
 from tracer.arithmetic.replays.interpreter import of_floats
-from tracer.arithmetic.rule import NotKnown, Rule
+from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.interpreter.compiled_code import loaded
 from tracer.support.types import Array
 
 _F = np.float32
-
-
-@dataclass(frozen=True)
-class _Steps:
-    """An operator whose one output is a function of its inputs and the node's attributes."""
-
-    text: str
-    function: Callable[..., Array]
-
-    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
-        yield Rule(self.text)
-
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
-        return [self.function(*kernel.values(inputs), kernel.attributes)]
 
 
 def _by_channel(values: Array, x: Array) -> Array:
@@ -77,11 +60,8 @@ class _LocalResponse:
         text = f"a power in vectors, {sum(places[1::2])} left over by the C library"
         yield Rule(text, {"rest": places})
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         (x,) = kernel.values(inputs)
-        assert x is not None
         scale, exponent = self._scale(kernel, x)
         power = packets.power(scale, exponent)
         places = indices_of(facts["rest"])
@@ -130,9 +110,13 @@ class _LocalResponse:
 
 REPLAYS = of_floats(
     {
-        "BatchNormalization": _Steps("a factor and a shift by channel, multiply, then add", _batch),
-        "InstanceNormalization": _Steps("sums in 8 lanes, then a factor and a shift", _instance),
+        "BatchNormalization": Elementwise(
+            "a factor and a shift by channel, multiply, then add", _batch
+        ),
+        "InstanceNormalization": Elementwise(
+            "sums in 8 lanes, then a factor and a shift", _instance
+        ),
         "LRN": _LocalResponse(),
-        "Mean": _Steps("one after the other, then a product with the reciprocal", _mean),
+        "Mean": Elementwise("one after the other, then a product with the reciprocal", _mean),
     }
 )

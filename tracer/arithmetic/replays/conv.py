@@ -1,28 +1,117 @@
-"""Convolutions of floats: Conv, FusedConv, and Conv of blocks of channels (NCHWc)."""
+"""Convolutions of floats: Conv, FusedConv, Conv of blocks of channels (NCHWc), ConvTranspose.
+
+Each is products of matrices: of filters and patches of images, or of images.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
+import onnx
+from onnx import helper
 
-from tracer.arithmetic import layouts, orders, sums, trees
-from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.regions import find_regions
+from tracer.arithmetic import sums, trees
+from tracer.arithmetic.kernel import Inputs, Kernel
+from tracer.arithmetic.regions import Sample, find_regions, replay_regions
+from tracer.arithmetic.replays import nchwc
 from tracer.arithmetic.replays.fused import WithActivation
-from tracer.arithmetic.rule import NotKnown, Rule
-from tracer.arithmetic.sums import Operands
-from tracer.arithmetic.windows import Convolution, slide
-from tracer.interpreter.numeric.windows import padded, patches
+from tracer.arithmetic.rule import Facts, NotKnown, Rule
+from tracer.arithmetic.sums import Operands, orders_of_products
+from tracer.interpreter.numeric.windows import Window, padded, patches, window
+from tracer.interpreter.ops.conv import geometry
 from tracer.support.types import Array
 
+_TILE = 1 << 19
+"""Elements of a matrix of patches, 2 MB: larger ones cost more in pages than they save."""
 _FUSED, _PLAIN = (True, True), (False, True)
 _LEAST_RUNS, _LEAST_SEEN = 2, 30
 """Random runs, and results of each place, that tell which order fits there."""
 Way = tuple[bool, bool]
+_TRANSPOSED_RUNS = 3
+_SHAPING = "strides", "pads", "dilations", "auto_pad", "output_padding", "output_shape"
+
+
+def slide(x: Sequence[int], w: Sequence[int], attributes: Mapping[str, Any]) -> Window:
+    """Returns the windows of a convolution of these shapes."""
+    strides, pads, dilations = (attributes.get(n) for n in ("strides", "pads", "dilations"))
+    auto_pad = attributes.get("auto_pad", "NOTSET")
+    return window(x[2:], w[2:], strides, pads, dilations, auto_pad)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """What a convolution takes, laid out as ONNX says: `x` (N, C, *size), `bias` (M).
+
+    `w` is (M, C / group, *kernel). `bias` and `residual` (N, M, *out) may be left out. Term
+    `c * V + v` of a sum is channel c of a group at position v of a window of V positions, term K
+    the bias, and term K + 1 the element of the residual input. What a window reads beyond the input
+    counts as 0: a product of +0 is added, which changes no sum of finite numbers, where a runtime
+    may skip it.
+    """
+
+    x: Array
+    w: Array
+    bias: Array | None
+    residual: Array | None
+    slid: Window
+    group: int
+
+    @property
+    def terms(self) -> int:
+        """The number of products in a sum."""
+        return math.prod(self.w.shape[1:])
+
+    @property
+    def filters(self) -> Array:
+        """The filters of each group, with their bias: (G, M / G, K + 1)."""
+        bias = np.zeros(len(self.w), np.float32) if self.bias is None else self.bias
+        flat = np.concatenate([self.w.reshape(len(self.w), -1), bias[:, None]], axis=1)
+        return flat.reshape(self.group, -1, self.terms + 1)
+
+    def by_group(self, values: Array) -> Array:
+        """Returns values (N, M, *out) as (N, G, M / G, pixels)."""
+        return values.reshape(len(self.x), self.group, -1, self.slid.pixels)
+
+    def at(self, pixel: int) -> Operands:
+        """Returns the operands at one pixel of all images: the columns are these."""
+        view = patches(padded(self.x, self.slid), self.slid)
+        index: Any = ..., *np.unravel_index(pixel, self.slid.out)
+        columns = view[index].reshape(len(self.x), self.group, self.terms).transpose(1, 2, 0)
+        residual = None
+        if self.residual is not None:
+            residual = self.by_group(self.residual)[..., pixel].transpose(1, 2, 0)
+        ones = np.ones((self.group, 1, len(self.x)), np.float32)
+        return Operands(self.filters, np.concatenate([columns, ones], axis=1), residual)
+
+    def compute(self, facts: Facts) -> Array:
+        """Returns the sums (N, M, *out), by filter and pixel as `replay_regions` computes them."""
+        slid, filters = self.slid, self.filters
+        out = np.empty((len(self.x), *filters.shape[:2], slid.pixels), np.float32)
+        line = slid.pixels // slid.out[0]
+        rows = max(1, _TILE // (self.group * (self.terms + 1) * line))
+        for image in range(len(self.x)):
+            for top in range(0, slid.out[0], rows):
+                lines = slice(top, min(top + rows, slid.out[0]))
+                part = image, ..., slice(lines.start * line, lines.stop * line)
+                residual = None if self.residual is None else self.by_group(self.residual)[part]
+                operands = Operands(filters, self._columns(image, lines), residual)
+                out[part] = replay_regions(facts, operands, part[2].start)
+        return out.reshape(len(self.x), len(self.w), *slid.out)
+
+    def _columns(self, image: int, rows: slice) -> Array:
+        """Returns the patches (G, K + 1, pixels) of rows of windows; the bias has 1."""
+        slid, count = self.slid, rows.stop - rows.start
+        view = patches(padded(self.x[image : image + 1], slid, rows=rows), slid, count)[0]
+        b = np.empty((self.group, self.terms + 1, count * math.prod(slid.out[1:])), np.float32)
+        b[:, -1] = 1
+        shape = self.group, len(view) // self.group, *slid.kernel, count, *slid.out[1:]
+        b[:, :-1].reshape(shape, copy=False)[:] = view.reshape(shape)
+        return b
 
 
 class _Conv:
@@ -34,19 +123,17 @@ class _Conv:
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
         if any(dtype != np.float32 for dtype, _ in kernel.inputs.values()):
             raise NotKnown("convolutions of other types than float32 are not known")
-        block = layouts.block_size() if kernel.node.domain == layouts.DOMAIN else 0
+        block = nchwc.block_size() if kernel.node.domain == nchwc.DOMAIN else 0
         runs = _runs(kernel, block)
         rule = find_regions(
             runs, lambda *place: _rules(kernel, block, runs[0], *place), ("filters", "pixels")
         )
         yield Rule(rule.text, {**rule.facts, **({"block": block} if block else {})})
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         block = facts.get("block", 0)
         out = _convolution(kernel, block, inputs).compute(facts)
-        return [layouts.to_blocks(out, block) if block else out]
+        return [nchwc.to_blocks(out, block) if block else out]
 
 
 class _Run(NamedTuple):
@@ -62,13 +149,13 @@ class _Run(NamedTuple):
         expected = self.given.by_group(self.output)[..., column].transpose(1, 2, 0)[:, filters]
         return Operands(a[:, filters], b, None if beside is None else beside[:, filters]), expected
 
-    def compute(self, facts: Mapping[str, Any]) -> Array:
+    def compute(self, facts: Facts) -> Array:
         """Returns the sums in the order that the facts tell."""
         return self.given.compute(facts).reshape(self.output.shape)
 
 
 def _runs(kernel: Kernel, block: int) -> list[_Run]:
-    """Returns random runs in which each place is seen often. Weights of a model may hide orders."""
+    """Returns random runs in which each place is seen often. Weights of a model may hide sums."""
     random, seen = np.random.default_rng(1), 0
     drawn = {}
     for at in range(1, len(kernel.node.input)):
@@ -87,14 +174,13 @@ def _runs(kernel: Kernel, block: int) -> list[_Run]:
     return runs
 
 
-def _convolution(kernel: Kernel, block: int, inputs: Mapping[str, Array]) -> Convolution:
+def _convolution(kernel: Kernel, block: int, inputs: Inputs) -> Convolution:
     """Returns what the kernel takes in ONNX's layout; with `block` 0 it is in that already."""
     x, w, bias, residual = (*kernel.values(inputs), None, None)[:4]
-    assert x is not None and w is not None
     if block:
-        w = layouts.weights_from_blocks(w, block)
-        x = layouts.from_blocks(x, block) if x.shape[1] >= block else x
-        residual = None if residual is None else layouts.from_blocks(residual, block)
+        w = nchwc.weights_from_blocks(w, block)
+        x = nchwc.from_blocks(x, block) if x.shape[1] >= block else x
+        residual = None if residual is None else nchwc.from_blocks(residual, block)
     slid = slide(x.shape, w.shape, kernel.attributes)
     return Convolution(x, w, bias, residual, slid, kernel.attributes.get("group", 1))
 
@@ -115,13 +201,13 @@ def _likely_orders(given: Convolution, block: int) -> Iterator[tuple[str, trees.
             yield text, _by_channels(channels, volume, size), _FUSED
         return
     if len(given.w) == given.group:
-        yield "in blocks of 4, then the blocks", orders.four_by_four(terms), _PLAIN
+        yield "in blocks of 4, then the blocks", sums.four_by_four(terms), _PLAIN
     likely = width = 128
     while columns < terms and width > max(16, 2 * columns - 1):
         likely, width = likely * 2, width // 2
     for size in dict.fromkeys(min(size, terms) for size in (likely, 128, 256, 512, 1024)):
         text = "one after the other" if size == terms else f"in blocks of {size}, then the blocks"
-        yield text, orders.blocks(terms, size), _FUSED
+        yield text, sums.blocks(terms, size), _FUSED
 
 
 def _by_channels(channels: int, volume: int, size: int) -> trees.Program:
@@ -129,7 +215,7 @@ def _by_channels(channels: int, volume: int, size: int) -> trees.Program:
     program: trees.Program = []
     for low in range(0, channels, size):
         part = range(low, min(low + size, channels))
-        program += orders.run([c * volume + v for v in range(volume) for c in part])
+        program += sums.in_order([c * volume + v for v in range(volume) for c in part])
         program += [trees.JOIN] * (low > 0)
     return program
 
@@ -171,9 +257,9 @@ def _rules(kernel: Kernel, block: int, run: _Run, row: int, column: int) -> Iter
         yield from sums.rules_of_order(whole, trees.describe(program) + place)
 
 
-def _output(kernel: Kernel, block: int, inputs: Mapping[str, Array]) -> Array:
+def _output(kernel: Kernel, block: int, inputs: Inputs) -> Array:
     out = kernel.run(inputs)[0]
-    return layouts.from_blocks(out, block) if block else out
+    return nchwc.from_blocks(out, block) if block else out
 
 
 def _probe(
@@ -197,7 +283,7 @@ def _probe(
     def add(terms: Array) -> float:
         values = np.zeros(x.shape, np.float32)
         values[0].reshape(-1)[read[inside] - 1] = terms
-        values = layouts.to_blocks(values, block) if is_blocked else values
+        values = nchwc.to_blocks(values, block) if is_blocked else values
         out = _output(probed, block, {**feeds, kernel.node.input[0]: values})
         return float(out[0, filter_].flat[pixel])
 
@@ -206,9 +292,91 @@ def _probe(
     return trees.with_terms(trees.find_program(add, len(inside)), inside)
 
 
+class _ConvTranspose:
+    """The order of products is found where no windows overlap: there a pixel is one product."""
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        if kernel.shape(1) is None or any(t != np.float32 for t, _ in kernel.inputs.values()):
+            raise NotKnown("transposed convolutions of other types than float32 are not known")
+        apart = _without_overlap(kernel)
+        random = np.random.default_rng(1)
+        samples = []
+        for _ in range(_TRANSPOSED_RUNS):
+            inputs = apart.draw(random)
+            x, w = apart.values(inputs)[:2]
+            operands = _transposed(x[0], w, kernel.attributes.get("group", 1))
+            samples.append(Sample(operands, _pixels(apart.run(inputs)[0][0], w)))
+        terms = samples[0].operands.a.shape[2]
+        rule = find_regions(samples, lambda row, column: orders_of_products(terms, False, False))
+        yield Rule(f"products {rule.text}; position by position of the window", dict(rule.facts))
+
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
+        x, w, bias = (*kernel.values(inputs), None)[:3]
+        values, group, rank = kernel.attributes, kernel.attributes.get("group", 1), x.ndim - 2
+        strides, dilations = (values.get(n, [1] * rank) for n in ("strides", "dilations"))
+        full, before, size = geometry(
+            x.shape[2:], w.shape[2:], strides, dilations, values.get("pads"),
+            values.get("output_padding"), values.get("output_shape"),
+            values.get("auto_pad", "NOTSET"),
+        )  # fmt: skip
+        maps = w.shape[1] * group
+        spans = [max(f, b + n) for f, b, n in zip(full, before, size, strict=True)]
+        out = np.zeros((len(x), maps, *spans), np.float32)
+        for image, target in zip(x, out, strict=True):
+            columns = replay_regions(facts, _transposed(image, w, group))
+            columns = columns.reshape(maps, *w.shape[2:], *x.shape[2:])
+            for position in np.ndindex(*w.shape[2:]):
+                pixels = (
+                    slice(p * d, p * d + (n - 1) * s + 1, s)
+                    for p, d, n, s in zip(position, dilations, x.shape[2:], strides, strict=True)
+                )
+                target[(slice(None), *pixels)] += columns[(slice(None), *position)]
+        out = out[:, :, *(slice(b, b + n) for b, n in zip(before, size, strict=True))]
+        shown = out if bias is None else out + bias.reshape(-1, *[1] * rank)
+        return [np.ascontiguousarray(shown)]
+
+
+def _transposed(image: Array, w: Array, group: int) -> Operands:
+    """Returns the products of weights (C, M / group, *kernel) and an image (C, *size)."""
+    a = w.reshape(group, len(w) // group, -1).swapaxes(1, 2)
+    return Operands(a, image.reshape(group, len(w) // group, -1))
+
+
+def _without_overlap(kernel: Kernel) -> Kernel:
+    """Returns the kernel with random weights, no bias, and windows that lie side by side."""
+    weights = kernel.constant(1)
+    if weights is not None:
+        drawn = np.random.default_rng(0).standard_normal(weights.shape).astype(np.float32)
+        kernel = kernel.with_constants({1: drawn})
+    kernel = kernel.without_attributes(*_SHAPING)
+    node = onnx.NodeProto()
+    node.CopyFrom(kernel.node)
+    unused = set(node.input[2:]) - set(node.input[:2])
+    del node.input[2:]
+    node.attribute.append(helper.make_attribute("strides", (kernel.shape(1) or ())[2:]))
+    return replace(
+        kernel,
+        node=node,
+        inputs={name: kept for name, kept in kernel.inputs.items() if name not in unused},
+        constants={name: kept for name, kept in kernel.constants.items() if name not in unused},
+    )
+
+
+def _pixels(image: Array, w: Array) -> Array:
+    """Returns products (M * positions, pixels) of an image (M, *size) of windows side by side."""
+    kernel, maps = w.shape[2:], len(image)
+    cut = [n for size, k in zip(image.shape[1:], kernel, strict=True) for n in (size // k, k)]
+    rank = len(kernel)
+    inner, outer = range(2, 2 * rank + 1, 2), range(1, 2 * rank + 1, 2)
+    return image.reshape(maps, *cut).transpose(0, *inner, *outer).reshape(
+        maps * math.prod(kernel), -1
+    )  # fmt: skip
+
+
 _CONV = WithActivation(_Conv())
 REPLAYS = {
     "Conv": _CONV,
     "com.microsoft:FusedConv": _CONV,
-    f"{layouts.DOMAIN}:Conv": _CONV,
+    f"{nchwc.DOMAIN}:Conv": _CONV,
+    "ConvTranspose": _ConvTranspose(),
 }

@@ -6,7 +6,7 @@ C library, with other bits. Probes of one value in all places tell where that is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from tracer.arithmetic.functions import activations, c_library, mlas, packets
-from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.places import indices_of, runs_of
+from tracer.arithmetic.kernel import Inputs, Kernel
 from tracer.arithmetic.replays.interpreter import of_floats
-from tracer.arithmetic.rule import NotKnown, Rule
+from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.support.types import Array
 
 Form = Callable[..., Array]
@@ -27,8 +26,20 @@ _PROBES = 3
 """Values that are put in all places; a single one may be equal by chance after a later step."""
 
 
+def runs_of(places: Array) -> list[int]:
+    """Returns the runs of true places of a vector."""
+    edges = np.flatnonzero(np.diff(places, prepend=False, append=False)).reshape(-1, 2)
+    return [int(number) for low, high in edges for number in (low, high - low)]
+
+
+def indices_of(runs: Sequence[int]) -> Array:
+    """Returns the indices in runs."""
+    pairs = np.reshape(runs, (-1, 2)).astype(np.int64)
+    return np.concatenate([np.arange(low, low + length) for low, length in pairs] or [pairs[:, 0]])
+
+
 @dataclass(frozen=True)
-class _Elementwise:
+class Elementwise:
     """How an operator is computed, and how for what is left over, if otherwise."""
 
     text: str
@@ -36,6 +47,7 @@ class _Elementwise:
     rest: Form | None = None
 
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        """Yields the one rule, with the places of what is left over."""
         if self.rest is None:
             yield Rule(self.text)
         else:
@@ -43,15 +55,13 @@ class _Elementwise:
             text = f"{self.text}, {sum(places[1::2])} left over by the C library"
             yield Rule(text, {"rest": places})
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
+        """Returns the output by the form, and by the other one in the places left over."""
         values = kernel.values(inputs)
         with np.errstate(all="ignore"):
             out = np.asarray(self.form(*values, kernel.attributes), np.float32)
             if self.rest is not None:
                 (x,) = values
-                assert x is not None
                 places = indices_of(facts["rest"])
                 out = out.copy()
                 out.flat[places] = self.rest(x.flat[places], kernel.attributes)
@@ -80,14 +90,11 @@ class _Extremes:
             runs.append(runs_of(~np.signbit(out).ravel()))
         yield Rule("from left to right; probes tell which of two zeros is kept", {"first": runs})
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         first, *others = kernel.values(inputs)
         shape = np.broadcast_shapes(*[each.shape for each in (first, *others) if each is not None])
         out: Array = np.array(np.broadcast_to(np.asarray(first), shape))
         for runs, other in zip(facts["first"], others, strict=True):
-            assert other is not None
             is_kept = self.is_larger(out, other) | np.isnan(out)
             places = indices_of(runs)
             is_kept.flat[places] |= (out == other).flat[places]
@@ -113,20 +120,20 @@ def _left_over(kernel: Kernel, form: Form, rest: Form) -> list[int]:
     return runs_of(places)
 
 
-def _composed(form: Callable[[ModuleType, Array, Mapping[str, Any]], Array]) -> _Elementwise:
+def _composed(form: Callable[[ModuleType, Array, Mapping[str, Any]], Array]) -> Elementwise:
     """An operator that is written with exp, log …, by vectors or by the C library."""
-    return _Elementwise("in vectors", partial(form, packets), partial(form, c_library))
+    return Elementwise("in vectors", partial(form, packets), partial(form, c_library))
 
 
-def _plain(text: str, function: Callable[[Array], Array]) -> _Elementwise:
+def _plain(text: str, function: Callable[[Array], Array]) -> Elementwise:
     """A function of the one input alone."""
-    return _Elementwise(text, lambda x, attributes: function(x))
+    return Elementwise(text, lambda x, attributes: function(x))
 
 
-def _vectors(name: str) -> _Elementwise:
+def _vectors(name: str) -> Elementwise:
     """A function that both libraries have."""
     vector, single = getattr(packets, name), getattr(c_library, name)
-    return _Elementwise(
+    return Elementwise(
         "a polynomial in vectors", lambda x, attributes: vector(x), lambda x, attributes: single(x)
     )
 
@@ -157,16 +164,16 @@ def _power(x: Array, y: Array, attributes: Mapping[str, Any]) -> Array:
     return c_library.power(x, y)
 
 
-def _library(name: str) -> _Elementwise:
+def _library(name: str) -> Elementwise:
     """A function that the C library computes everywhere."""
     return _plain("the C library's", getattr(c_library, name))
 
 
-def _swish(default: float) -> _Elementwise:
+def _swish(default: float) -> Elementwise:
     def form(x: Array, attributes: Mapping[str, Any]) -> Array:
         return activations.quick_gelu(x, attributes.get("alpha", default))
 
-    return _Elementwise(_QUOTIENT, form)
+    return Elementwise(_QUOTIENT, form)
 
 
 _QUOTIENT = "a quotient of polynomials with fused multiply-add"
@@ -178,16 +185,16 @@ REPLAYS = of_floats({
     "Erf": _plain(_POLYNOMIAL, mlas.erf),
     "Tanh": _plain(_QUOTIENT, mlas.tanh),
     "Sigmoid": _plain(_QUOTIENT, mlas.logistic),
-    "Gelu": _Elementwise("by erf or tanh, as the node says", _onnx_gelu),
+    "Gelu": Elementwise("by erf or tanh, as the node says", _onnx_gelu),
     "com.microsoft:Gelu": _plain(_POLYNOMIAL, activations.gelu),
-    "com.microsoft:BiasGelu": _Elementwise(_POLYNOMIAL, _bias_gelu),
-    "com.microsoft:FastGelu": _Elementwise(_QUOTIENT, _fast_gelu),
+    "com.microsoft:BiasGelu": Elementwise(_POLYNOMIAL, _bias_gelu),
+    "com.microsoft:FastGelu": Elementwise(_QUOTIENT, _fast_gelu),
     "com.microsoft:QuickGelu": _swish(1.702),
     "Swish": _swish(1),
     "Softsign": _plain("a product with the reciprocal", activations.softsign),
-    "Pow": _Elementwise("squares and cubes by products, others by the C library", _power),
+    "Pow": Elementwise("squares and cubes by products, others by the C library", _power),
     "Relu": _plain("0 below 0", activations.relu),
-    "Clip": _Elementwise("limits outside them", _clip),
+    "Clip": Elementwise("limits outside them", _clip),
     "Max": _Extremes(np.greater, -1),
     "Min": _Extremes(np.less, 1),
     "Elu": _composed(activations.elu),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from onnx import helper
 
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.kernel import Inputs, Kernel
 from tracer.arithmetic.replays import replay_of
-from tracer.arithmetic.rule import Replay, Rule, reveal
+from tracer.arithmetic.rule import Facts, Replay, Rule, reveal
 from tracer.support.types import Array
 
 
@@ -37,9 +36,7 @@ class WithActivation:
             facts = {**rule.facts, "activation": last.facts}
             yield Rule(f"{rule.text}, then {function.op_type}: {last.text}", facts)
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         """Returns the sums, or the function of them."""
         if not kernel.attributes.get("activation"):
             return self.sums.replay(kernel, facts, inputs)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tracer.arithmetic import orders
+from tracer.arithmetic import sums
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.replays import attention, replay_of
 from tracer.arithmetic.replays.interpreter import of_floats
@@ -92,7 +92,7 @@ def _rules_of_a_token(shapes: Sequence[Sequence[int]], scale: float) -> Iterator
         {"rows": [1], "columns": [columns], "cells": [[0]],
          "sums": [{"program": program, "fused": False, "from_zero": True}]}
         for columns, program in (
-            (total, orders.lanes(size, tree=orders.PAIRS)), (width, orders.blocks(total, total)),
+            (total, sums.lanes(size, tree=sums.PAIRS)), (width, sums.blocks(total, total)),
         )
     )  # fmt: skip
     facts = {

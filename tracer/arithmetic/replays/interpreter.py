@@ -2,22 +2,21 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.rule import Replay, Rule
+from tracer.arithmetic.kernel import Inputs, Kernel
+from tracer.arithmetic.rule import Facts, Replay, Rule
 from tracer.support.types import Array
+
+ROUNDED = Rule("each result is rounded once, or moved")
 
 
 class _Interpreted:
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
-        yield Rule("each result is rounded once, or moved")
+        yield ROUNDED
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         return kernel.interpret(inputs)
 
 
@@ -34,9 +33,7 @@ class Floats:
         """Yields the rules of the replay for the kernel's type."""
         return self._choose(kernel).candidates(kernel)
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         """Returns the outputs by the replay for the kernel's type."""
         with np.errstate(all="ignore"):
             return self._choose(kernel).replay(kernel, facts, inputs)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.orders import orders_of_products
+from tracer.arithmetic.kernel import Inputs, Kernel
 from tracer.arithmetic.regions import Sample, find_regions, replay_regions
-from tracer.arithmetic.rule import NotKnown, Rule
-from tracer.arithmetic.sums import Operands, sum_rules
+from tracer.arithmetic.rule import Facts, NotKnown, Rule
+from tracer.arithmetic.sums import Operands, orders_of_products, sum_rules
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric.block_weights import unpacked
 from tracer.interpreter.ops.packed_weights import PackedProduct, packed_product
@@ -58,9 +57,7 @@ class _PackedProducts:
             samples.append(Sample(operands, output.reshape(-1, output.shape[-1])))
         yield find_regions(samples, lambda *place: _rules_of_element(kernel, *place))
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         if facts.get("rounded"):
             product = _product(kernel, inputs)
             return [_rounded_sums(product).reshape(product.shape)]
@@ -69,7 +66,7 @@ class _PackedProducts:
         return [output.reshape(*shape[:-1], output.shape[-1])]
 
 
-def _product(kernel: Kernel, inputs: Mapping[str, Array]) -> PackedProduct:
+def _product(kernel: Kernel, inputs: Inputs) -> PackedProduct:
     values: list[Any] = kernel.values(inputs)
     return packed_product(*values, **kernel.attributes)
 
@@ -91,7 +88,7 @@ def _rounded_sums(product: PackedProduct) -> Array:
     scales = most / top
     whole = unpacked(weights.codes, 4, padded.shape[1]).astype(np.int32)
     out = np.empty((rows, len(whole)), np.float32)
-    loaded("rounded", "tracer.arithmetic.kernels").products(
+    loaded("integers", "tracer.arithmetic.kernels").rounded_products(
         (codes.reshape(rows, -1), whole),
         (scales, np.ascontiguousarray(weights.scales)),
         (scales * codes.sum(2).astype(np.float32), -(weights.scales * np.float32(weights.zeros))),
@@ -100,7 +97,7 @@ def _rounded_sums(product: PackedProduct) -> Array:
     return out
 
 
-def _operands(kernel: Kernel, inputs: Mapping[str, Array]) -> Operands:
+def _operands(kernel: Kernel, inputs: Inputs) -> Operands:
     product = _product(kernel, inputs)
     weights = np.concatenate(
         [product.weights.dequantized(each) for each in product.weights.pieces()]

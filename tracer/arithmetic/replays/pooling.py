@@ -6,7 +6,7 @@ C library's `std::max` the first. Source of the ways: MLAS's `pooling.cpp` and `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from tracer.arithmetic.functions.activations import is_plain
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.kernel import Inputs, Kernel
 from tracer.arithmetic.replays.interpreter import of_floats
-from tracer.arithmetic.rule import NotKnown, Rule
+from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.ops.pooling import counts
 from tracer.support.types import Array
@@ -64,11 +64,8 @@ class _Pooling:
             if way != "lanes" or self._window(kernel, shape).kernel == shape[2:]:
                 yield Rule(_TEXTS[way], {"way": way})
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         (x,) = kernel.values(inputs)
-        assert x is not None
         shape, block = x.shape, facts.get("block", 1)
         slid = self._window(kernel, shape)
         if block > 1:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.orders import orders_of_products
+from tracer.arithmetic.kernel import Inputs, Kernel
 from tracer.arithmetic.regions import Sample, find_regions, replay_regions
 from tracer.arithmetic.replays import interpreter
 from tracer.arithmetic.replays.fused import WithActivation
-from tracer.arithmetic.rule import NotKnown, Rule
-from tracer.arithmetic.sums import Operands, sum_rules
+from tracer.arithmetic.rule import Facts, NotKnown, Rule
+from tracer.arithmetic.sums import Operands, orders_of_products, sum_rules
 from tracer.support.types import Array
 
 _FLOATS = (np.float32, np.float64)
@@ -31,18 +30,16 @@ class _Products:
 
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
         if _dtype(kernel, 0) not in _FLOATS:
-            yield from interpreter.REPLAY.candidates(kernel)
+            yield interpreter.ROUNDED
             return
         if 0 in (*(kernel.shape(0) or ()), *(kernel.shape(1) or ())):
             raise NotKnown("sums of no terms are not known")
         kernel = _with_computed_inputs(kernel)
         yield find_regions(_samples(kernel), lambda *place: _rules_of_element(kernel, *place))
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         if not facts:
-            return interpreter.REPLAY.replay(kernel, facts, inputs)
+            return kernel.interpret(inputs)
         values = kernel.values(inputs)
         a, b = _matrices(kernel, *values[:2])
         rows = a.shape[-2:-1] if len(kernel.shape(0) or ()) > 1 else ()

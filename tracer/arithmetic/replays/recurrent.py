@@ -6,18 +6,16 @@ as a bias would be; biases of input and state are added to each other first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tracer.arithmetic.functions import mlas
 from tracer.arithmetic.functions.activations import relu
-from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.orders import orders_of_products
-from tracer.arithmetic.rule import NotKnown, Rule, share_of_equal
-from tracer.arithmetic.sums import products
+from tracer.arithmetic.kernel import Inputs, Kernel
+from tracer.arithmetic.rule import Facts, NotKnown, Rule, share_of_equal
+from tracer.arithmetic.sums import orders_of_products, products
 from tracer.support.types import Array
 
 Function = Callable[[Array], Array]
@@ -58,7 +56,7 @@ class _Layer:
     both: Array | None
     clip: np.float32
     functions: Sequence[Function]
-    facts: Mapping[str, Any]
+    facts: Facts
     is_linear: bool
     """Whether GRU multiplies the state by R before it resets parts of it."""
 
@@ -146,11 +144,8 @@ class _Recurrent:
                     yield Rule(text, {"input": rule.facts, "state": state.facts})
                 return
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         x, w, r, b, given, *begin = [*kernel.values(inputs), *[None] * 4][: 5 + self.states]
-        assert x is not None and w is not None and r is not None
         lengths = np.full(x.shape[1], len(x)) if given is None else given.astype(np.int64)
         found = []
         direction = kernel.attributes.get("direction", "forward")

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from tracer.arithmetic.functions import c_library
 from tracer.arithmetic.functions.activations import is_plain
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.kernel import Inputs, Kernel
 from tracer.arithmetic.replays.interpreter import of_floats
-from tracer.arithmetic.rule import NotKnown, Rule
+from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.arithmetic.sums import products, sum_rules
 from tracer.interpreter.compiled_code import loaded
 from tracer.support.types import Array
@@ -108,11 +107,8 @@ class _Sum:
                 f"a row of ones times a matrix: {rule.text}", {"way": "product", **rule.facts}
             )
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         x, axes, way = kernel.values(inputs)[0], _axes(kernel), facts["way"]
-        assert x is not None
         if self.before is not None:
             x = self.before(x)
         if way == "product":
@@ -151,11 +147,8 @@ class _Extreme:
         for way in ways:
             yield Rule(f"{_TEXTS[way]}; of equal numbers the first", {"way": way})
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         x, axes = kernel.values(inputs)[0], _axes(kernel)
-        assert x is not None
         rows = axes.rows(x)
         if is_plain(rows):
             places = self.place(rows, axis=1)

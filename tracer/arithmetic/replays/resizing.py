@@ -5,7 +5,7 @@ Source: onnxruntime's `upsample.cc`. Nearest numbers are moved, which the interp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.kernel import Inputs, Kernel
 from tracer.arithmetic.replays import interpreter
 from tracer.arithmetic.replays.interpreter import of_floats
-from tracer.arithmetic.rule import NotKnown, Rule
+from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.support.types import Array
 
 _F = np.float32
@@ -74,8 +74,7 @@ def _axes(kernel: Kernel) -> list[_Axis]:
         if sizes is not None:
             out, scale = int(sizes[n]), _F(sizes[n]) / _F(shape[axis])
         else:
-            assert scales is not None
-            scale = _F(scales[n])
+            scale = _F(np.asarray(scales)[n])
             out = int(np.floor(_F(shape[axis]) * scale))
         axes[axis] = _Axis(axis, shape[axis], out, scale)
     return axes
@@ -181,20 +180,17 @@ class _Resize:
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
         mode = kernel.attributes.get("mode", "nearest")
         if mode == "nearest":
-            yield from interpreter.REPLAY.candidates(kernel)
+            yield interpreter.ROUNDED
         if kernel.attributes.get("antialias", 0) or mode not in _FOLDS:
             raise NotKnown("antialiasing is not known")
         if mode == "cubic" and len(_image(_axes(kernel))) != 2:
             raise NotKnown("cubic sums of other than two axes are not known")
         yield Rule(_TEXTS[mode], {"mode": mode})
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         if "mode" not in facts:
-            return interpreter.REPLAY.replay(kernel, facts, inputs)
+            return kernel.interpret(inputs)
         x, axes = kernel.values(inputs)[0], _axes(kernel)
-        assert x is not None
         if all(axis.out == axis.size for axis in axes):
             return [x]
         image = axes if facts["mode"] == "nearest" else _image(axes)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracer.arithmetic.functions import mlas
 from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.places import indices_of, runs_of
+from tracer.arithmetic.replays.elementwise import indices_of, runs_of
 from tracer.arithmetic.replays.interpreter import of_floats
 from tracer.arithmetic.rule import NotKnown, Rule, are_equal
 from tracer.interpreter.numeric.attention import joined_heads, split_heads

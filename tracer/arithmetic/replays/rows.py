@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.kernel import Inputs, Kernel
 from tracer.arithmetic.replays.interpreter import of_floats
-from tracer.arithmetic.rule import NotKnown, Rule, are_equal
+from tracer.arithmetic.rule import Facts, NotKnown, Rule, are_equal
 from tracer.interpreter.compiled_code import loaded
 from tracer.support.types import Array
 
@@ -49,11 +48,8 @@ class _Softmax:
             are_equal(kernel.run(feeds)[0], self.replay(kernel, rule.facts, feeds)[0]).all()
         )
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         (values,) = kernel.values(inputs)
-        assert values is not None
         by_axis = kernel.opsets[""] >= _BY_AXIS
         axis = kernel.attributes.get("axis", -1 if by_axis else 1)
         turned = np.moveaxis(values, axis, -1) if by_axis else values
@@ -77,11 +73,8 @@ class _Normalization:
         for way, text in enumerate(_WAYS[self.is_centred]):
             yield Rule(text, {"way": way})
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         x, *others = kernel.values(inputs)
-        assert x is not None
         axis = -1 if self.skips else kernel.attributes.get("axis", -1)
         if self.skips:
             skip, *others = others
