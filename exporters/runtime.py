@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 from tracer.errors import ModelError, ThresholdError, TracerError
 from tracer.exporters.records import Arrays, Conversion, ExportOptions
 from tracer.graph import provenance
-from tracer.support.tolerance import (
-    NARROW_STEPS,
-    Precision,
-    Tolerance,
-    compare,
-    max_abs_difference,
-    rounding,
-)
+from tracer.support import tolerance
 from tracer.support.types import Array
 
 _ROUNDED = 1e-4
@@ -97,7 +90,7 @@ def verify(conversion: Conversion, arrays: Arrays, options: ExportOptions, frame
                 f"the exported model differs from {framework}: output '{name}': {fault}; {where}",
                 "Nothing was written; --rtol and --atol set the tolerance.",
             )
-    return max(map(max_abs_difference, actual, expected), default=0.0)
+    return max(map(tolerance.max_abs_difference, actual, expected), default=0.0)
 
 
 def insensitive(
@@ -114,7 +107,7 @@ def insensitive(
     for name, first, second in zip(names, *outputs, strict=True):
         if first.size and first.shape == second.shape and not difference(second, first, options):
             numbers = np.abs(first[np.isfinite(first)].astype(np.float64))
-            changed = max_abs_difference(first, second)
+            changed = tolerance.max_abs_difference(first, second)
             notes.append(
                 f"output '{name}' hardly depends on the inputs: between two random inputs it "
                 f"changes by at most {changed:.2g}, and values reach "
@@ -126,9 +119,11 @@ def insensitive(
 def difference(actual: Array, expected: Array, options: ExportOptions) -> str:
     """Describes how `actual` is out of the tolerance of `options`; '' where it is within."""
     absolute = _SMALLEST if options.atol is None else options.atol
-    unit = rounding(expected.dtype)
-    exact = Precision(max(_ROUNDED, NARROW_STEPS * unit) if unit else 0.0)
-    return compare(actual, expected, Tolerance(options.rtol, absolute), exact).fault
+    unit = tolerance.rounding(expected.dtype)
+    exact = tolerance.Precision(max(_ROUNDED, tolerance.NARROW_STEPS * unit) if unit else 0.0)
+    return tolerance.compare(
+        actual, expected, tolerance.Tolerance(options.rtol, absolute), exact
+    ).fault
 
 
 def _expected(

@@ -10,15 +10,7 @@ import pandas as pd
 
 from tracer.analyzers import whatif
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.drawing import (
-    EXTREMES,
-    HIGH,
-    OTHERS,
-    PLAIN,
-    empty_figure,
-    labels,
-    plain,
-)
+from tracer.analyzers.views import drawing
 from tracer.analyzers.views.file_formats.json import fields, records
 from tracer.analyzers.views.page import (
     Page,
@@ -97,23 +89,25 @@ def document(result: AccumulatorSweep, options: ViewOptions) -> dict[str, Any]:
 def figure(result: AccumulatorSweep, options: ViewOptions) -> Figure:
     """The score, and the relative error of the sums, by accumulator."""
     width, height = _INCHES
-    chart = empty_figure(width, height + _BAR_INCHES * len(result.rows))
-    chart.suptitle(plain(result.model.name), x=0.01, ha="left", fontsize=10)
+    chart = drawing.empty_figure(width, height + _BAR_INCHES * len(result.rows))
+    chart.suptitle(drawing.plain(result.model.name), x=0.01, ha="left", fontsize=10)
     scores, errors = chart.subplots(1, 2, sharey=True)
     sufficient = result.sufficient
-    colours = [PLAIN if row in sufficient else OTHERS for row in result.rows]
-    names = labels(row.accumulator for row in result.rows)
+    colours = [drawing.PLAIN if row in sufficient else drawing.OTHERS for row in result.rows]
+    names = drawing.labels(row.accumulator for row in result.rows)
     scores.barh(range(len(names)), [row.score for row in result.rows], color=colours)
-    scores.axvline(result.score, color=HIGH, linewidth=0.8, linestyle="--")
-    scores.set_xlabel(plain(whatif.metric(result.judgement)), fontsize=8)
+    scores.axvline(result.score, color=drawing.HIGH, linewidth=0.8, linestyle="--")
+    scores.set_xlabel(drawing.plain(whatif.metric(result.judgement)), fontsize=8)
     budget = whatif.budget(result.judgement)
-    scores.set_title(plain(f"blue: loses at most {budget}; red: as it is"), fontsize=8, loc="left")
+    scores.set_title(
+        drawing.plain(f"blue: loses at most {budget}; red: as it is"), fontsize=8, loc="left"
+    )
     # from the median to the 99th percentile of the relative errors
     ends = [(place, row.rel_error_p50, row.rel_error_p99) for place, row in enumerate(result.rows)]
     shown = [(y, low, high) for y, low, high in ends if high is not None and 0 < high < math.inf]
     for place, low, high in shown:
-        errors.plot([low or high, high], [place, place], color=EXTREMES, linewidth=2)
-        errors.plot(high, place, color=EXTREMES, marker="o", markersize=4)
+        errors.plot([low or high, high], [place, place], color=drawing.EXTREMES, linewidth=2)
+        errors.plot(high, place, color=drawing.EXTREMES, marker="o", markersize=4)
     if shown:
         errors.set_xscale("log")
     errors.set_xlabel("relative error of sums", fontsize=8)

@@ -19,16 +19,7 @@ from tracer.analyzers.attribution import attribute
 from tracer.analyzers.cost import typed_model
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.timing import largest, longest_fused, wall
-from tracer.api._assembly import (
-    Analyzed,
-    Attribution,
-    Groups,
-    analyze,
-    as_list,
-    assembled,
-    configured,
-    matched,
-)
+from tracer.api import _assembly
 from tracer.api.profile import ProfileArguments
 from tracer.containment import signals
 from tracer.errors import TracerError, UsageError
@@ -100,7 +91,10 @@ def profile(call: ProfileArguments) -> Trace:
     phased = None
     if phases is not None:
         phased = _generation.Phased.of(loaded, phases, call.executor, call.seed, call.report)
-    swept = {"threads": as_list(call.threads), "optimization": as_list(call.optimization)}
+    swept = {
+        "threads": _assembly.as_list(call.threads),
+        "optimization": _assembly.as_list(call.optimization),
+    }
     chosen = {
         "runs": call.runs, "warmup": call.warmup, "min_time": call.min_time,
         "precision": call.precision, "provider": call.provider,
@@ -169,7 +163,7 @@ class _Roofs:
     known: dict[int, Peaks] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
 
-    def under(self, threads: int, analyzed: Sequence[Analyzed]) -> Peaks | None:
+    def under(self, threads: int, analyzed: Sequence[_assembly.Analyzed]) -> Peaks | None:
         """Returns the peaks at `threads` threads, right for those of the runs that had as many.
 
         None where they are not measured.
@@ -227,8 +221,8 @@ class _Runs:
         self._roofs = _Roofs(call.peaks)
         self._counts = sorted({getattr(each, "threads", None) or 0 for each in start.settings})
         each_phase = (None,) if phased is None else phased.phases.in_order()
-        self._planned = list(product(as_list(start.batch), start.settings, each_phase))
-        self._analyzed: list[Analyzed] = []
+        self._planned = list(product(_assembly.as_list(start.batch), start.settings, each_phase))
+        self._analyzed: list[_assembly.Analyzed] = []
 
     def trace(self) -> Trace:
         """Runs all; what a signal leaves is marked incomplete."""
@@ -257,7 +251,7 @@ class _Runs:
         return self._assembled([each for each in peaks if each is not None])  # the default's first
 
     def _assembled(self, peaks: Sequence[Peaks]) -> Trace:
-        trace = assembled(self._model, self._analyzed, self._recorded, peaks)
+        trace = _assembly.assembled(self._model, self._analyzed, self._recorded, peaks)
         trace = replace(trace, notes=(*self._start.notes, *trace.notes, *self._roofs.notes))
         return self._phased.with_generations(trace) if self._phased else trace
 
@@ -267,7 +261,7 @@ class _Runs:
         part = f"{runs} of {planned} configurations" if planned > 1 else "the runs until then"
         return replace(trace, notes=(f"{INCOMPLETE}{why}; it has {part}", *trace.notes))
 
-    def _run(self, size: int | None, settings: Any, phase: Phase | None) -> Analyzed:
+    def _run(self, size: int | None, settings: Any, phase: Phase | None) -> _assembly.Analyzed:
         """Returns the run with these settings of the executor, and its rows of the node table."""
         call, model = self._call, self._model
         request: Request
@@ -279,7 +273,7 @@ class _Runs:
         feedset, profiled = on_sizes_that_run(
             request, lambda feeds: self._executor.profile(model, feeds, settings, self._progress)
         )
-        run = configured(profiled.run, settings)
+        run = _assembly.configured(profiled.run, settings)
         if phase is not None:
             run = replace(run, phase=phase.name, past=phase.past)
         whole = not signals.ending()
@@ -290,20 +284,20 @@ class _Runs:
             if not signals.ending():
                 raise
         types = infer(model, feedset.shapes)
-        return replace(analyze(model, run, types, None, call.convention), whole=whole)
+        return replace(_assembly.analyze(model, run, types, None, call.convention), whole=whole)
 
     def _refined(
         self, run: Run, graph: OptimizedGraph | None, request: Request, feedset: FeedSet
-    ) -> Analyzed:
+    ) -> _assembly.Analyzed:
         """Returns the rows of `run`, with all that further runs of the model tell of them."""
         call, model = self._call, self._model
-        groups: Groups = attribute(model.executed, run.kernels)
+        groups: _assembly.Groups = attribute(model.executed, run.kernels)
         evidence = None
         fused = any(len(group) > 1 for group in groups)
         if call.confirm and fused and graph is not None and graph.comparable:
             feed_sets = [feedset, *request.further_feeds(feedset)]
             most = Limits(live_bytes=min(_COMPARED_BYTES, fair_share()), seconds=_COMPARED_S)
-            matches = matched(graph, feed_sets, most, self._progress)
+            matches = _assembly.matched(graph, feed_sets, most, self._progress)
             if isinstance(matches, TracerError):
                 # its cause lacks the node and the types that the interpreter adds
                 cause = matches.__cause__
@@ -330,8 +324,10 @@ class _Runs:
         if call.split and graph is not None:
             nodes = longest_fused(run, groups, call.split)
             alone = self._isolated_times(graph, types, nodes, feedset)
-        attribution = Attribution(groups, evidence, alone)
-        return analyze(model, run, types, calls, call.convention, attribution, self._pricing)
+        attribution = _assembly.Attribution(groups, evidence, alone)
+        return _assembly.analyze(
+            model, run, types, calls, call.convention, attribution, self._pricing
+        )
 
     def _isolated_times(
         self, graph: OptimizedGraph, types: TensorTypes, keys: Sequence[str], feedset: FeedSet

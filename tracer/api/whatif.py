@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING
 
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
-from tracer.support.arguments import (
-    TEXT,
-    Rule,
-    either,
-    instance,
-    integer,
-    maybe,
-    option,
-    part,
-    several,
-)
+from tracer.support import arguments
 from tracer.whatif.options import SUMS, WhatIfOptions
 
 if TYPE_CHECKING:
@@ -28,9 +18,9 @@ if TYPE_CHECKING:
     from tracer.exporters.subject import ModelSource
     from tracer.records.whatif import AccumulatorSweep, WhatIf
 
-_WIDTHS = Rule(
+_WIDTHS = arguments.Rule(
     "widths, as '12:32', 'conv1=18,*=12:32' or [16, 18], or accumulators, as 'fp32,fp16'",
-    either(TEXT, several(integer())).holds,
+    arguments.either(arguments.TEXT, arguments.several(arguments.integer())).holds,
 )
 
 
@@ -41,7 +31,7 @@ class WhatIfArguments(Contained):
     GROUPS = (_calls.INPUT,)
 
     model: ModelSource
-    accumulator: str | Sequence[int] = option(
+    accumulator: str | Sequence[int] = arguments.option(
         "Widths to try, in bits: 12:32 or 12,14,16. 'conv1=18,12:32' keeps node conv1 at 18 bits. "
         "Or accumulators of any kind to compare: fp32,tc:h100,fp16.",
         group=SUMS, rule=_WIDTHS, metavar="WIDTHS|LIST", reads=(), common=True,
@@ -49,8 +39,10 @@ class WhatIfArguments(Contained):
     data: str | Path = _calls.data(group=_calls.INPUT)
     data_dir: str | Path = _calls.data_dir(group=_calls.INPUT)
     operands: str | None = _calls.operands(group=SUMS)
-    options: WhatIfOptions | None = part(
-        WhatIfOptions, None, rule=maybe(instance("tracer.whatif.options.WhatIfOptions"))
+    options: WhatIfOptions | None = arguments.part(
+        WhatIfOptions,
+        None,
+        rule=arguments.maybe(arguments.instance("tracer.whatif.options.WhatIfOptions")),
     )
     _: KW_ONLY
     threads: int = _calls.threads_of_interpreter(group="Search", common=True)

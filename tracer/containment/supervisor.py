@@ -17,14 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
+from tracer import errors
 from tracer.containment import activity, memory, signals, watch
-from tracer.errors import (
-    CrashError,
-    InputError,
-    LimitError,
-    is_lack_of_memory,
-    out_of_memory,
-)
 from tracer.support import temporary
 from tracer.support.temporary import sweep
 from tracer.text import message
@@ -62,7 +56,7 @@ def supervised(command: Callable[[], int], name: str) -> int:
             f"{name}: error: a process may have {memory.open_files()} files open here, and needs "
             f"{_LEAST_FILES}. Raise the limit: ulimit -n 1024."
         )
-        return InputError.exit_code
+        return errors.InputError.exit_code
     if in_process():
         return command()
     reading, writing = os.pipe()
@@ -149,10 +143,10 @@ def _as_child(command: Callable[[], int], name: str) -> int:
         number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
         return _asked_to_end(number, name)
     except Exception as error:
-        if not is_lack_of_memory(error) or "--debug" in sys.argv:
+        if not errors.is_lack_of_memory(error) or "--debug" in sys.argv:
             raise
-        _tell(f"{name}: error: {out_of_memory('not enough memory to start the command')}")
-        return LimitError.exit_code
+        _tell(f"{name}: error: {errors.out_of_memory('not enough memory to start the command')}")
+        return errors.LimitError.exit_code
 
 
 def _search_for_node(
@@ -198,7 +192,7 @@ def _report_death(
     if ended.signal in (*watch.ENDING, signal.SIGQUIT, signal.SIGPIPE):
         return _asked_to_end(ended.signal, name)
     if ended.overdue:
-        error: LimitError | CrashError = signals.time_is_up(last, bool(page.times[0]))
+        error: errors.LimitError | errors.CrashError = signals.time_is_up(last, bool(page.times[0]))
     else:
         error = crash(-ended.signal or ended.code, last, ended.frames)
     _tell(f"{name}: error: {error}")
@@ -208,7 +202,7 @@ def _report_death(
     return error.exit_code
 
 
-def crash(code: int, last: activity.Activity, frames: str) -> CrashError:
+def crash(code: int, last: activity.Activity, frames: str) -> errors.CrashError:
     """Returns the error that says how a process died, and while it did what.
 
     `code` is its exit code, or less than 0 for a signal. `frames` is the traceback that it wrote.
@@ -223,7 +217,7 @@ def crash(code: int, last: activity.Activity, frames: str) -> CrashError:
         remedy = "If the system ran out of memory, use a smaller batch."
     where = f"{last.where}: " if last.where else ""
     what = f"{where}{event}{' while ' if doing else ''}{doing}"
-    return CrashError(what, remedy or f"Set {IN_PROCESS}=1 to run it in a debugger.")
+    return errors.CrashError(what, remedy or f"Set {IN_PROCESS}=1 to run it in a debugger.")
 
 
 def thread_that_died(frames: str) -> str:

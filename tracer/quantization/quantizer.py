@@ -18,13 +18,7 @@ from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model, encoded
 from tracer.graph.stored_weights import has_external_data
-from tracer.quantization import graph_editor, preparation, static
-from tracer.quantization.calibration import (
-    CalibrationBatches,
-    CalibrationReader,
-    CalibrationSamples,
-    not_finite,
-)
+from tracer.quantization import calibration, graph_editor, preparation, static
 from tracer.quantization.layers import Losses, losses
 from tracer.quantization.options import QuantizationOptions, WeightOptions
 from tracer.quantization.preparation import (
@@ -88,7 +82,7 @@ class QuantizedGraph:
 
 def quantize(
     model: Model,
-    batches: CalibrationBatches,
+    batches: calibration.CalibrationBatches,
     options: QuantizationOptions | None = None,
     progress: Progress | None = None,
     pool: Pool | None = None,
@@ -123,7 +117,7 @@ def quantize(
 
 def quantized_graphs(
     model: Model,
-    batches: CalibrationBatches,
+    batches: calibration.CalibrationBatches,
     options: QuantizationOptions,
     folder: Path,
     progress: Progress | None = None,
@@ -136,7 +130,7 @@ def quantized_graphs(
     cannot run or quantise; UsageError for patterns that match nothing; InputError for batches that
     do not fit, or whose NaN or infinities have no range.
     """
-    reader = CalibrationReader(model, batches, progress)
+    reader = calibration.CalibrationReader(model, batches, progress)
     prepared = raise_for_channels(model.name, prepare(model, folder), options, batches, folder)
     preparation.separate_biases(prepared.graph, folder)
     left = _left_in_floats(prepared, options)
@@ -149,7 +143,7 @@ def quantized_graphs(
     try:
         proto = quantize_static(model.name, source, reader, chosen, options, ranges)
     except ModelError as error:
-        if (name := not_finite(batches)) is not None:
+        if (name := calibration.not_finite(batches)) is not None:
             raise InputError(
                 f"{error.what}; input '{name}' of the calibration data holds NaN or infinity",
                 "Leave such samples out.",
@@ -168,7 +162,7 @@ def quantized_graphs(
 def quantize_weights(
     model: Model,
     options: WeightOptions,
-    batches: CalibrationBatches | None = None,
+    batches: calibration.CalibrationBatches | None = None,
     progress: Progress | None = None,
 ) -> QuantizedGraph:
     """Quantises the constant matrices of MatMul nodes, and measures layer errors on `batches`.
@@ -205,7 +199,7 @@ def quantize_weights(
 def _shared(
     model: Model,
     source: Path,
-    batches: CalibrationBatches,
+    batches: calibration.CalibrationBatches,
     options: QuantizationOptions,
     pool: Pool | None,
     progress: Progress | None,
@@ -222,7 +216,7 @@ def _shared(
             "Choose --method minmax, or leave out --workers and --scheduler.",
         )
     proto = onnx.load(source, load_external_data=False)
-    if has_external_data(proto) or not isinstance(batches, CalibrationSamples):
+    if has_external_data(proto) or not isinstance(batches, calibration.CalibrationSamples):
         return None
     if not batches.dataset.count(batches.size):  # only reading the data tells their number
         return None

@@ -25,15 +25,7 @@ from tracer.accumulators.spec import NARROWEST, WIDEST
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import InputError
-from tracer.records.whatif import (
-    REFERENCE_BITS,
-    Answer,
-    Evaluation,
-    ShardBaseline,
-    Variant,
-    WhatIf,
-    Widths,
-)
+from tracer.records import whatif
 from tracer.scaling.dispatcher import version
 from tracer.scaling.pool import Shard
 from tracer.storage import stored_sums, trace_database
@@ -97,7 +89,7 @@ class WhatIfFile:
         self._database.close()
         self._mark.release()
 
-    def find(self, variant: str, bits: Mapping[str, int]) -> Evaluation | None:
+    def find(self, variant: str, bits: Mapping[str, int]) -> whatif.Evaluation | None:
         """The stored evaluation of a variant at these widths; None if there is none.
 
         Raises InputError for one that is damaged.
@@ -110,11 +102,11 @@ class WhatIfFile:
             if row is None:
                 return None
             with naming(f"table evaluations, the row of {as_text(bits)}"):
-                evaluation = decoded(row[0], Evaluation)
+                evaluation = decoded(row[0], whatif.Evaluation)
                 _require(evaluation.bits == bits, "it is about other widths")
                 return evaluation
 
-    def store(self, variant: str, evaluation: Evaluation) -> None:
+    def store(self, variant: str, evaluation: whatif.Evaluation) -> None:
         """Writes an evaluation to disk."""
         with self._writing(), self._database:
             self._database.execute(
@@ -122,7 +114,7 @@ class WhatIfFile:
                 (variant, as_text(evaluation.bits), as_text(evaluation)),
             )
 
-    def finish(self, result: WhatIf) -> None:
+    def finish(self, result: whatif.WhatIf) -> None:
         """Writes the result to disk, and replaces an earlier one."""
         with self._writing(), self._database:
             _insert(self._database, result)
@@ -149,7 +141,7 @@ def holds_what_if(path: Path) -> bool:
         return trace_database.meta_of(file).get("kind") == WHAT_IF.kind
 
 
-def load(path: Path) -> WhatIf:
+def load(path: Path) -> whatif.WhatIf:
     """Reads the result of a what-if. Raises InputError for a damaged or unfinished file."""
     with trace_database.reading(path, WHAT_IF) as (file, meta):
         if "result" not in meta:
@@ -161,12 +153,12 @@ def load(path: Path) -> WhatIf:
         return trace_database.record(meta, "result", lambda text: _result(text, sums))
 
 
-def dumps(result: WhatIf) -> bytes:
+def dumps(result: whatif.WhatIf) -> bytes:
     """The bytes of a file that holds `result`, without the evaluations that a resumed run needs."""
     return _database({}, result)
 
 
-def _database(identity: Mapping[str, str], result: WhatIf | None = None) -> bytes:
+def _database(identity: Mapping[str, str], result: whatif.WhatIf | None = None) -> bytes:
     """The bytes of a file without evaluations."""
     with closing(sqlite3.connect(":memory:")) as database:
         trace_database.create(database)
@@ -182,8 +174,8 @@ def _head(identity: Mapping[str, str]) -> dict[str, str]:
     return {"format": str(FORMAT), "kind": WHAT_IF.kind, "identity": as_text(identity)}
 
 
-def _insert(database: sqlite3.Connection, result: WhatIf) -> None:
-    def record(value: WhatIf | Variant | Answer) -> dict[str, Any]:
+def _insert(database: sqlite3.Connection, result: whatif.WhatIf) -> None:
+    def record(value: whatif.WhatIf | whatif.Variant | whatif.Answer) -> dict[str, Any]:
         return {each.name: getattr(value, each.name) for each in fields(value)}
 
     database.execute("DELETE FROM sums")
@@ -196,7 +188,7 @@ def _insert(database: sqlite3.Connection, result: WhatIf) -> None:
     trace_database.put_meta(database, {"result": text})
 
 
-def _result(text: str, sums: Mapping[int, tuple[PartialSums, ...]]) -> WhatIf:
+def _result(text: str, sums: Mapping[int, tuple[PartialSums, ...]]) -> whatif.WhatIf:
     record = decoded(text, _Fields)
     variants = []
     for index, values in enumerate(decoded(record["variants"], list[_Fields])):
@@ -206,14 +198,14 @@ def _result(text: str, sums: Mapping[int, tuple[PartialSums, ...]]) -> WhatIf:
                 raise ValueError(f"it has more than {WIDEST} rows, which are one for each width")
             accumulator = Accumulator.from_plain(decoded(stored["accumulator"], dict[str, Any]))
             own = sums.get(index, ())
-            answer = _built(Answer, stored, accumulator=accumulator, sums=own)
-            variant = _built(Variant, values, answer=answer)
+            answer = _built(whatif.Answer, stored, accumulator=accumulator, sums=own)
+            variant = _built(whatif.Variant, values, answer=answer)
             _check_variant(variant)
             variants.append(variant)
     if "energy" not in record and "priced" in record:  # its name in format 2
         record["energy"] = record["priced"]
     settings = trace_database.read_settings(record["settings"])
-    result = _built(WhatIf, record, variants=tuple(variants), settings=settings)
+    result = _built(whatif.WhatIf, record, variants=tuple(variants), settings=settings)
     if not result.variants:
         raise ValueError("the result has no variant")
     if not isinstance(result.settings.get("data"), str):
@@ -249,7 +241,7 @@ def _identity(path: Path) -> dict[str, str] | None:
         return None
 
 
-def _check_variant(variant: Variant) -> None:
+def _check_variant(variant: whatif.Variant) -> None:
     """Raises ValueError for widths, energies or scores that do not belong together."""
     answer = variant.answer
     bits = [row.bits for row in answer.rows]
@@ -265,7 +257,7 @@ def _check_variant(variant: Variant) -> None:
         "its energies are those of other nodes",
     )
     _require(variant.pinned.bits.keys() < set(nodes), "its pins are not some of its nodes")
-    widths = {*bits, REFERENCE_BITS, answer.observed, *variant.pinned.bits.values()}
+    widths = {*bits, whatif.REFERENCE_BITS, answer.observed, *variant.pinned.bits.values()}
     for choice in (answer.uniform, answer.each):
         if choice is not None:
             _require(len(choice.widths) == len(nodes), "an answer has other nodes")
@@ -294,7 +286,7 @@ EVERY = Shard(0, 0)
 """Stands for all shards, in the row of their size: others could not use the results."""
 
 
-def evaluation_of(widths: Widths, counted: bool) -> str:
+def evaluation_of(widths: whatif.Widths, counted: bool) -> str:
     """Returns the question for an evaluation."""
     return f"{'counted' if counted else 'scored'} {','.join(map(str, widths))}"
 
@@ -366,7 +358,7 @@ class KeptShards:
             part, records = msgspec.msgpack.decode(row[0], type=both, dec_hook=_unpack)
             cells = StoredFile(self._file.database, self._file.path.stat().st_size)
             sums = [stored_sums.load_sums(text, cells.arrays(arrays)) for text, arrays in records]
-            if isinstance(part, ShardBaseline):
+            if isinstance(part, whatif.ShardBaseline):
                 part = replace(part, sums={each.node: each for each in sums})
             result: R = part
             return result
@@ -377,7 +369,7 @@ class KeptShards:
         if self._file is None or shard.count is None:
             return
         sums: Iterable[PartialSums] = ()
-        if isinstance(result, ShardBaseline):  # partial sums are stored as in a trace
+        if isinstance(result, whatif.ShardBaseline):  # partial sums are stored as in a trace
             result, sums = replace(result, sums={}), result.sums.values()
         both = result, [stored_sums.dump_sums(each) for each in sums]
         record = msgspec.msgpack.encode(both, enc_hook=_pack)

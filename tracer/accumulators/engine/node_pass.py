@@ -11,16 +11,8 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from tracer.accumulators.engine import tile_sums
 from tracer.accumulators.engine.integer_arithmetic import Integers
-from tracer.accumulators.engine.tile_sums import (
-    Factors,
-    Matrices,
-    Program,
-    SumLanes,
-    bounded_matrices,
-    checked,
-    program,
-)
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.statistics.partial_sums import Tally
@@ -48,10 +40,10 @@ class NodePass:
     time.
     """
 
-    matrices: Matrices
+    matrices: tile_sums.Matrices
     range: tuple[int, int]
     bias: Array | None
-    plan: Program
+    plan: tile_sums.Program
     terms: Terms
     accumulator: Accumulator
     bits: int
@@ -102,9 +94,9 @@ class NodePass:
         return replace(source.columns, offsets=source.columns.offsets[self.plan.sequence])
 
     @cached_property
-    def _factors(self) -> Factors:
-        lanes = SumLanes(self.matrices, self.plan, self.accumulator)
-        return Factors.of(lanes, self.plan, self.bits)
+    def _factors(self) -> tile_sums.Factors:
+        lanes = tile_sums.SumLanes(self.matrices, self.plan, self.accumulator)
+        return tile_sums.Factors.of(lanes, self.plan, self.bits)
 
 
 def prepared(
@@ -116,21 +108,21 @@ def prepared(
     Where the type of `left`, its `left_range`, bounds the sums well enough, its numbers are not
     looked at. Raises ModelError where magnitudes add up to 2^62.
     """
-    plan = None if accumulator.order.reorders else program(accumulator.order, terms)
+    plan = None if accumulator.order.reorders else tile_sums.program(accumulator.order, terms)
     if plan is None or not left.size:
         return None
     # Two columns of the ends of the range bound the sums of any columns.
     ends = np.broadcast_to(np.array(range_), (left.shape[1], 2))
     if left_range is not None and bias is None:
-        matrices = bounded_matrices(left, ends, left_range)
-        if _bits(SumLanes(matrices, plan, accumulator)) == _FEWEST_BITS:
+        matrices = tile_sums.bounded_matrices(left, ends, left_range)
+        if _bits(tile_sums.SumLanes(matrices, plan, accumulator)) == _FEWEST_BITS:
             return NodePass(matrices, range_, bias, plan, terms, accumulator, _FEWEST_BITS)
-    matrices = checked(left, ends, bias, terms)
-    bits = _bits(SumLanes(matrices, plan, accumulator))
+    matrices = tile_sums.checked(left, ends, bias, terms)
+    bits = _bits(tile_sums.SumLanes(matrices, plan, accumulator))
     return NodePass(matrices, range_, bias, plan, terms, accumulator, bits) if bits else None
 
 
-def _bits(lanes: SumLanes) -> int:
+def _bits(lanes: tile_sums.SumLanes) -> int:
     """The bits of floats that compute limited sums and exact ones; 0 if there are none."""
     both = lanes.exact_bits, lanes.limited_bits
     return max(both) if all(both) else 0

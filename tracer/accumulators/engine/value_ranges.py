@@ -28,13 +28,8 @@ from tracer.graph.model import Address, Model, Node, Scope
 from tracer.graph.operators import INTEGER_QUANTIZERS, QONNX_DOMAIN, draws_numbers
 from tracer.interpreter import values
 from tracer.interpreter.operators import evaluated
+from tracer.interpreter.ops import quantization
 from tracer.interpreter.ops.qonnx import quant_integers, trunc_integers
-from tracer.interpreter.ops.quantization import (
-    dequantize_linear,
-    is_integer,
-    quantize_linear,
-    quantized_type,
-)
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
@@ -152,7 +147,7 @@ class ValueRange:
     @classmethod
     def of_type(cls, dtype: np.dtype[Any] | None) -> ValueRange:
         """All numbers of a type."""
-        if dtype is None or not is_integer(dtype):
+        if dtype is None or not quantization.is_integer(dtype):
             return cls(dtype=dtype)
         return cls(*integer_range(dtype), dtype)
 
@@ -273,16 +268,16 @@ def _quantized(known: _Known, node: Node) -> ValueRange:
     x, scale, zero = known.input(node), known.constant(node, 1), known.zero_point(node)
     options = {a.name: a.i for a in node.proto.attribute if a.name in _ROUNDING}
     try:
-        dtype = quantized_type(zero, options.get("output_dtype", 0))
-        if (zero is None and has_input(node, 2)) or not is_integer(dtype):
+        dtype = quantization.quantized_type(zero, options.get("output_dtype", 0))
+        if (zero is None and has_input(node, 2)) or not quantization.is_integer(dtype):
             return ValueRange()
         is_step = scale is not None and "float" in scale.dtype.name and scale.size > 0
         if scale is None or not is_step or not ((scale > 0) & np.isfinite(scale)).all():
             return ValueRange.of_type(dtype)
-        wide = scale.dtype if x.dtype is None or is_integer(x.dtype) else x.dtype
+        wide = scale.dtype if x.dtype is None or quantization.is_integer(x.dtype) else x.dtype
         ends = _ends(x.low, x.high, wide, scale, zero)
         with np.errstate(all="ignore"):
-            found = quantize_linear(ends, scale.reshape(-1), zero, axis=1, **options)
+            found = quantization.quantize_linear(ends, scale.reshape(-1), zero, axis=1, **options)
     except ModelError:  # a run tells at its own node
         return ValueRange()
     return _spanned(found, dtype)
@@ -292,14 +287,14 @@ def _dequantized(known: _Known, node: Node) -> ValueRange:
     """The operator itself dequantises the ends; a step may be negative."""
     x, scale, zero = known.input(node), known.constant(node, 1), known.zero_point(node)
     dtype = x.dtype if zero is None else zero.dtype
-    if scale is None or dtype is None or not is_integer(dtype) or not scale.size:
+    if scale is None or dtype is None or not quantization.is_integer(dtype) or not scale.size:
         return ValueRange()
     if zero is None and has_input(node, 2):
         return ValueRange()
     ends = _ends(*x.integer_ends(dtype), dtype, scale, zero)
     try:
         with np.errstate(all="ignore"):
-            found = dequantize_linear(ends, scale.reshape(-1), zero, axis=1)
+            found = quantization.dequantize_linear(ends, scale.reshape(-1), zero, axis=1)
     except ModelError:  # a run tells at its own node
         return ValueRange()
     return ValueRange() if np.isnan(found).any() else _spanned(found, found.dtype)

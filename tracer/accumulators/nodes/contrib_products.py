@@ -23,14 +23,9 @@ from tracer.accumulators.nodes import (
     finished,
     followed,
     lowering,
+    matmul,
 )
 from tracer.accumulators.nodes.block_products import gemm_or_blocks
-from tracer.accumulators.nodes.matmul import (
-    columns_axis,
-    float_sums,
-    minus_row_zero_points,
-    product_sums,
-)
 from tracer.interpreter.numeric import products
 from tracer.interpreter.operators import MICROSOFT
 from tracer.interpreter.ops.fused import activated, transposed_as
@@ -63,7 +58,7 @@ def _multiplying(number: int, floats: tuple[int, ...]) -> FloatLowering:
 
             def multiply(a: Array, b: Array) -> Array:
                 left, right = cast(a, -1), cast(b, -2 if b.ndim > 1 else -1)
-                sums = float_sums(left, right, None, runner, next(calls) % number)
+                sums = matmul.float_sums(left, right, None, runner, next(calls) % number)
                 return sums.astype(a.dtype, copy=False)
 
             with products.replaced(multiply):
@@ -94,7 +89,7 @@ def fused_matmul(operands: NodeOperands) -> ComputeSums:
         for side in "AB"
     )
     a, b = operands.activations(0), operands.weights(1)
-    columns = columns_axis(operands)
+    columns = matmul.columns_axis(operands)
     if columns is not None and (second or any(second_batch)):
         columns = None if any(second_batch) else -2
     step = a.steps(None) * b.steps(columns) * options.get("alpha", 1.0)
@@ -103,7 +98,7 @@ def fused_matmul(operands: NodeOperands) -> ComputeSums:
         left, right = a.integers(inputs[0]), b.integers(inputs[1])
         left = replace(left, numbers=transposed_as(left.numbers, first, *first_batch))
         right = replace(right, numbers=transposed_as(right.numbers, second, *second_batch))
-        sums = partial(product_sums, runner, left, right, None)
+        sums = partial(matmul.product_sums, runner, left, right, None)
         return NodeSums(sums, Dequantize(step, None, operands.float_type(inputs[0]), True))
 
     return compute
@@ -128,7 +123,7 @@ def matmul_integer_to_float(operands: NodeOperands) -> ComputeSums:
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         _, _, a_scale, b_scale, _, _, bias = (*inputs, None, None, None)[:7]
-        left = operands.centred(0, inputs, minus_row_zero_points, zero_at=4)
+        left = operands.centred(0, inputs, matmul.minus_row_zero_points, zero_at=4)
         right = operands.centred(1, inputs, zero_at=5)
         return _scaled_sums(runner, left, right, (a_scale, b_scale), bias)
 
@@ -178,4 +173,4 @@ def _scaled_sums(
         product = sums.astype(np.int32).astype(scales[0].dtype) * (scales[0] * scales[1])
         return product if bias is None else product + bias
 
-    return NodeSums(partial(product_sums, runner, left, right, None), restore)
+    return NodeSums(partial(matmul.product_sums, runner, left, right, None), restore)

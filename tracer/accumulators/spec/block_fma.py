@@ -5,12 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from tracer.accumulators.spec.float_accumulator import (
-    FloatFormat,
-    FloatRoundingName,
-    float_format,
-    is_float_format,
-)
+from tracer.accumulators.spec import float_accumulator
 from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat, Scaling, operand_format
 from tracer.errors import UsageError
 
@@ -36,10 +31,10 @@ _SPELLING = re.compile(r"bfma\((\d{1,3}),(\d{1,2})((?:,[a-z0-9:=-]+(?:\([a-z]+\)
 _NUMBER = re.compile(r"-?\d{1,9}")
 _MOST_LENGTH, _MOST_FRACTION = 128, 35
 """So that sums of a block have fewer than 2^53 units: float64 and int64 hold them exactly."""
-_HALF = FloatFormat(5, 10)
-_GROUPED = float_format("fp4-e2m1")
+_HALF = float_accumulator.FloatFormat(5, 10)
+_GROUPED = float_accumulator.float_format("fp4-e2m1")
 """Elements that are added in groups: numbers so small that sums of a block stay exact."""
-SINGLE = FloatFormat(8, 23)
+SINGLE = float_accumulator.FloatFormat(8, 23)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +65,9 @@ class BlockFma:
     kind: ClassVar[str] = "block"
     length: int
     fraction: int
-    out: FloatFormat = SINGLE
-    rounding: FloatRoundingName = "rz"
-    operands: FloatFormat = _HALF
+    out: float_accumulator.FloatFormat = SINGLE
+    rounding: float_accumulator.FloatRoundingName = "rz"
+    operands: float_accumulator.FloatFormat = _HALF
     rule: Rule = "aligned"
     schedule: Schedule = "chain"
     least: int | None = None
@@ -138,7 +133,7 @@ class BlockFma:
         return OperandFormat(self.operands, self.scaling)
 
     @property
-    def register(self) -> FloatFormat:
+    def register(self) -> float_accumulator.FloatFormat:
         """The format that a start is rounded to: fp16 for sums in fp16, else fp32."""
         return self.out if self.out == _HALF else SINGLE
 
@@ -172,8 +167,8 @@ def block_fma(spelling: str) -> BlockFma:
         raise UsageError(f"'{spelling}' is not a block multiply-add", _HINT)
     options = match[3].split(",")[1:]
     out = SINGLE
-    if options and is_float_format(options[0]):
-        out = float_format(options.pop(0))
+    if options and float_accumulator.is_float_format(options[0]):
+        out = float_accumulator.float_format(options.pop(0))
     properties: dict[str, Any] = {"rounding": _usual_rounding(out)}
     for option in options:
         properties.update(_property(spelling, option))
@@ -206,6 +201,6 @@ def _property(spelling: str, option: str) -> Mapping[str, Any]:
     raise UsageError(f"'{spelling}': '{option}' is not an option", _HINT)
 
 
-def _usual_rounding(out: FloatFormat) -> FloatRoundingName:
+def _usual_rounding(out: float_accumulator.FloatFormat) -> float_accumulator.FloatRoundingName:
     """Returns how NVIDIA rounds a sum in this format."""
     return "rne" if out == _HALF else "rz"

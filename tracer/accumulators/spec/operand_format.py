@@ -7,14 +7,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from tracer.accumulators.spec import signed_range
-from tracer.accumulators.spec.float_accumulator import (
-    FORMAT_NAMES,
-    FloatFormat,
-    FloatRounding,
-    float_format,
-    is_float_format,
-)
+from tracer.accumulators.spec import float_accumulator, signed_range
 from tracer.errors import InputError, UsageError
 from tracer.interpreter.numeric.tensors import apply
 from tracer.support.types import Array
@@ -122,7 +115,7 @@ class OperandFormat:
     with a scale do. Raises UsageError for a combination that does not exist.
     """
 
-    element: FloatFormat | None
+    element: float_accumulator.FloatFormat | None
     scaling: Scaling = "none"
     saturates: bool = False
 
@@ -138,9 +131,9 @@ class OperandFormat:
             object.__setattr__(self, "saturates", True)
 
     @property
-    def rounding(self) -> FloatRounding:
+    def rounding(self) -> float_accumulator.FloatRounding:
         """How a number is rounded."""
-        return FloatRounding("rz" if self.element == _TF32 else "rne")
+        return float_accumulator.FloatRounding("rz" if self.element == _TF32 else "rne")
 
     @property
     def format_name(self) -> str:
@@ -158,18 +151,18 @@ class OperandFormat:
         return f"{self.format_name}({','.join(options)})" if options else self.format_name
 
 
-_TF32 = FloatFormat(8, 10)
+_TF32 = float_accumulator.FloatFormat(8, 10)
 BLOCK_FORMATS: Mapping[str, OperandFormat] = {
-    "mxfp8-e4m3": OperandFormat(float_format("fp8-e4m3"), "mx"),
-    "mxfp8-e5m2": OperandFormat(float_format("fp8-e5m2"), "mx"),
-    "mxfp6-e2m3": OperandFormat(float_format("fp6-e2m3"), "mx"),
-    "mxfp6-e3m2": OperandFormat(float_format("fp6-e3m2"), "mx"),
-    "mxfp4": OperandFormat(float_format("fp4-e2m1"), "mx"),
+    "mxfp8-e4m3": OperandFormat(float_accumulator.float_format("fp8-e4m3"), "mx"),
+    "mxfp8-e5m2": OperandFormat(float_accumulator.float_format("fp8-e5m2"), "mx"),
+    "mxfp6-e2m3": OperandFormat(float_accumulator.float_format("fp6-e2m3"), "mx"),
+    "mxfp6-e3m2": OperandFormat(float_accumulator.float_format("fp6-e3m2"), "mx"),
+    "mxfp4": OperandFormat(float_accumulator.float_format("fp4-e2m1"), "mx"),
     "mxint8": OperandFormat(None, "mx"),
-    "nvfp4": OperandFormat(float_format("fp4-e2m1"), "nvfp4"),
+    "nvfp4": OperandFormat(float_accumulator.float_format("fp4-e2m1"), "nvfp4"),
 }
 """Formats whose blocks share a scale."""
-OPERAND_NAMES = (*FORMAT_NAMES, "int8", *BLOCK_FORMATS)
+OPERAND_NAMES = (*float_accumulator.FORMAT_NAMES, "int8", *BLOCK_FORMATS)
 _HINT = (
     f"It is one of {', '.join(OPERAND_NAMES)}, or eXmY; options are saturate, tensor, channel and "
     "tiles, as in fp8-e4m3(saturate) or int8(channel)."
@@ -182,9 +175,11 @@ def operand_format(spelling: str) -> OperandFormat:
     if text in BLOCK_FORMATS:
         return BLOCK_FORMATS[text]
     name, _, options = text.removesuffix(")").partition("(")
-    if not (name == "int8" or is_float_format(name)) or ("(" in text) != text.endswith(")"):
+    if not (name == "int8" or float_accumulator.is_float_format(name)) or (
+        "(" in text
+    ) != text.endswith(")"):
         raise UsageError(f"'{spelling}' is not a format of operands", _HINT)
-    element = None if name == "int8" else float_format(name)
+    element = None if name == "int8" else float_accumulator.float_format(name)
     if options == "saturate" and element is not None:
         return OperandFormat(element, saturates=True)
     if options in ("tensor", "channel", "tiles"):

@@ -30,16 +30,8 @@ from tracer.executors.eager import failing_clearly
 from tracer.exporters.records import ExportOptions, InputSpec
 from tracer.exporters.registry import exporter_of
 from tracer.exporters.subject import load_source
-from tracer.graph import loading
+from tracer.graph import loading, operators
 from tracer.graph.model import Model
-from tracer.graph.operators import (
-    CONVOLUTION,
-    PRODUCTS,
-    TRANSPOSED,
-    has_rounded_weights,
-    precisions,
-    product_types,
-)
 from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset
@@ -131,10 +123,10 @@ def _numbers(
     except TracerError as error:
         obstacle = f"layers are not run on the values of {first.side.label}: {error.what}"
     by_tensor = {outputs[key]: value for key, value in second.values.by_node.items()}
-    exact = precisions(second.model, by_tensor, products=products)
+    exact = operators.precisions(second.model, by_tensor, products=products)
     by_node = {key: exact[name] for key, name in outputs.items() if name in exact}
     result = numbers(first.values, second.values, tolerance, by_node, isolated)
-    quantised = [has_rounded_weights(model) for model in (first.model, second.model)]
+    quantised = [operators.has_rounded_weights(model) for model in (first.model, second.model)]
     if quantised[0] != quantised[1]:
         which = (first if quantised[0] else second).side.label
         result = replace(result, no_verdict=f"{which} is quantised and the other is not")
@@ -215,8 +207,8 @@ def _rounded_products() -> dict[str, float]:
     """Returns how exactly a card knows the products that torch computes in TF32, by operator."""
     from tracer.host.card import multiplied_as  # imports torch
 
-    convolutions = product_types(CONVOLUTION, TRANSPOSED)
-    kinds = {name: "conv" if name in convolutions else "matmul" for name in PRODUCTS}
+    convolutions = operators.product_types(operators.CONVOLUTION, operators.TRANSPOSED)
+    kinds = {name: "conv" if name in convolutions else "matmul" for name in operators.PRODUCTS}
     return {name: TF32_SHARE for name, kind in kinds.items() if multiplied_as(kind) == TF32}
 
 

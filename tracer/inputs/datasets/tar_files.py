@@ -14,15 +14,7 @@ import numpy as np
 
 from tracer.errors import InputError, refusing
 from tracer.graph.model import Model
-from tracer.inputs.datasets import images
-from tracer.inputs.datasets.batch import (
-    LABELS,
-    Fields,
-    Sample,
-    SampleReader,
-    choose_fields,
-    find_start,
-)
+from tracer.inputs.datasets import batch, images
 from tracer.support.types import Array
 
 _IMAGES = ("jpg", "jpeg", "png", "ppm", "pgm", "webp", "bmp", "tif", "tiff")
@@ -69,7 +61,9 @@ class _Member:
         if self.kind == _JSON:
             value = self.json_label()
             if value is None:
-                raise InputError(f"{self.name}: has no label", f"Name it {', '.join(LABELS)}.")
+                raise InputError(
+                    f"{self.name}: has no label", f"Name it {', '.join(batch.LABELS)}."
+                )
             return value
         text = self.read()[:_BLOCK]
         try:
@@ -84,7 +78,7 @@ class _Member:
         with refusing(lambda why: InputError(f"{self.name}: not JSON ({why})")):
             content = json.loads(self.read())
             if isinstance(content, dict):
-                content = next((content[name] for name in LABELS if name in content), None)
+                content = next((content[name] for name in batch.LABELS if name in content), None)
             if content is None:
                 return None
             label = np.asarray(content)
@@ -98,21 +92,21 @@ _Members = Mapping[str, _Member]
 
 
 @dataclass(frozen=True, slots=True)
-class TarSamples(SampleReader):
+class TarSamples(batch.SampleReader):
     """The samples of tar files, one file after another; `places` are where each sample begins."""
 
     paths: tuple[Path, ...]
     places: tuple[Sequence[int], ...] = field(repr=False)
-    fields: Fields
+    fields: batch.Fields
 
     @property
     def samples(self) -> int:
         """The samples of all files."""
         return sum(map(len, self.places))
 
-    def read_samples(self, rows: int, first: int) -> Iterator[Sample]:
+    def read_samples(self, rows: int, first: int) -> Iterator[batch.Sample]:
         """Yields samples from number `first` on, at which it begins to read."""
-        begun, skipped = find_start(first, map(len, self.places))
+        begun, skipped = batch.find_start(first, map(len, self.places))
         for path, places in zip(self.paths[begun:], self.places[begun:], strict=True):
             for _, members in _grouped(path, places[skipped]):
                 for name in self.fields.names:
@@ -131,7 +125,7 @@ class TarSamples(SampleReader):
                     declared = self.fields.types[name]
                     inputs[name] = np.asarray(images.fit_declared(pixels, declared)[0])
                 label = self.fields.label
-                yield Sample(inputs, None if label is None else members[label].label())
+                yield batch.Sample(inputs, None if label is None else members[label].label())
             skipped = 0
 
 
@@ -148,9 +142,11 @@ def open_tars(paths: Sequence[Path], model: Model) -> TarSamples:
     path, offsets = filled[0]
     with _opened(path, offsets[0]) as tar:
         _, members = next(_samples(path, tar))
-        chosen = choose_fields(f"{path}: the first sample", members, model, (*_IMAGES, _ARRAY))
+        chosen = batch.choose_fields(
+            f"{path}: the first sample", members, model, (*_IMAGES, _ARRAY)
+        )
         if chosen.label is None and _JSON in members and members[_JSON].json_label() is not None:
-            chosen = Fields(chosen.inputs, _JSON, chosen.types)
+            chosen = batch.Fields(chosen.inputs, _JSON, chosen.types)
     return TarSamples(tuple(p for p, _ in filled), tuple(each for _, each in filled), chosen)
 
 

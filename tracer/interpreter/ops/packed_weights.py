@@ -8,16 +8,10 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
+from tracer.interpreter import operators
 from tracer.interpreter.numeric import block_weights, products
 from tracer.interpreter.numeric.block_weights import BlockWeights, packed_bytes, unpacked
 from tracer.interpreter.numeric.tensors import nonnegative_axis
-from tracer.interpreter.operators import (
-    MICROSOFT,
-    Arguments,
-    operator,
-    parameters_of,
-    value_of,
-)
 from tracer.support.types import Array
 
 INT8_ACTIVATIONS = 4
@@ -91,7 +85,7 @@ def packed_product(
     )  # fmt: skip
 
 
-def check_nbits(given: Arguments) -> None:
+def check_nbits(given: operators.Arguments) -> None:
     """Raises ModelError for inputs that do not fit each other or the attributes."""
     bias, K, N, bits, block_size = given.bias, given.K, given.N, given.bits, given.block_size
     if given.A.shape[-1:] != (K,):
@@ -120,8 +114,8 @@ def check_nbits(given: Arguments) -> None:
     _check_groups(given.g_idx, K, blocks, block_size)
 
 
-@operator("MatMulNBits", domain=MICROSOFT, check=check_nbits)
-@parameters_of(packed_product)
+@operators.operator("MatMulNBits", domain=operators.MICROSOFT, check=check_nbits)
+@operators.parameters_of(packed_product)
 def matmul_nbits(*inputs: Any, **attributes: Any) -> Array:
     """A (codes - zero points) scales + bias, in float32 for half precision.
 
@@ -201,7 +195,7 @@ def _check_groups(g_idx: Array | None, depth: int, blocks: int, block_size: int)
         return
     if g_idx.ndim != 1 or not depth <= g_idx.size <= blocks * block_size:
         raise ModelError(f"g_idx is {list(g_idx.shape)}, not one group for each of K = {depth}")
-    groups = value_of(g_idx)
+    groups = operators.value_of(g_idx)
     if groups is None or not depth:
         return
     low, high = groups[:depth].min(), groups[:depth].max()
@@ -209,7 +203,7 @@ def _check_groups(g_idx: Array | None, depth: int, blocks: int, block_size: int)
         raise ModelError(f"g_idx has groups {low} to {high}, and there are {blocks}, from 0")
 
 
-def check_bnb4(given: Arguments) -> None:
+def check_bnb4(given: operators.Arguments) -> None:
     """Raises ModelError for inputs that do not fit each other or the attributes."""
     K, N, block_size = given.K, given.N, given.block_size
     if given.quant_type not in _TABLES:
@@ -224,7 +218,7 @@ def check_bnb4(given: Arguments) -> None:
             raise ModelError(f"{name} is {list(packed.shape)}, and {N} x {K} are {wanted} {what}")
 
 
-@operator("MatMulBnb4", domain=MICROSOFT, check=check_bnb4)
+@operators.operator("MatMulBnb4", domain=operators.MICROSOFT, check=check_bnb4)
 def matmul_bnb4(
     A: Array, B: Array, absmax: Array,
     *, K: int, N: int, block_size: int, quant_type: int, training_mode: int = 0, transB: int = 1,
@@ -245,7 +239,7 @@ def matmul_bnb4(
     return products.matmul(A.astype(np.float32, copy=False), columns).astype(A.dtype, copy=False)
 
 
-def check_table(given: Arguments) -> None:
+def check_table(given: operators.Arguments) -> None:
     """Raises ModelError for inputs that do not fit each other or the attributes."""
     zero_points = given.zero_points
     table = _table(given.data, given.bits, given.block_size, given.gather_axis, given.quantize_axis)
@@ -261,7 +255,7 @@ def check_table(given: Arguments) -> None:
         raise ModelError(f"zero_points are {list(zero_points.shape)}, not {list(shape)}")
 
 
-@operator("GatherBlockQuantized", domain=MICROSOFT, check=check_table)
+@operators.operator("GatherBlockQuantized", domain=operators.MICROSOFT, check=check_table)
 def gather_block_quantized(
     data: Array, indices: Array, scales: Array, zero_points: Array | None = None,
     *, bits: int = 4, block_size: int = 128, gather_axis: int = 0, quantize_axis: int = 1,
