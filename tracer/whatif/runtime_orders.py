@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import onnx
 
 from tracer.accumulators.nodes import nodes_that_sum
@@ -239,27 +240,15 @@ def _terms(own: Kernel) -> Terms:
 
 def _commonest(facts: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the sums that most places of an output have."""
-    facts = facts.get("products", facts)
-    counts: dict[int, int] = defaultdict(int)
-    if "ranges" in facts:
-        start = 0
-        for number, end in facts["ranges"]:
-            counts[number], start = counts[number] + end - start, end
-        every = facts["orders"]
-    elif "cells" in facts:
-        heights, widths = (_lengths(facts[name]) for name in ("rows", "columns"))
-        for height, row in zip(heights, facts["cells"], strict=True):
-            for width, number in zip(widths, row, strict=True):
-                counts[number] += height * width
-        every = facts["sums"]
-    else:
+    if "cells" not in facts:
         raise NotKnown("its rule has no order of additions")
-    found: Mapping[str, Any] = every[max(counts, key=lambda number: counts[number])]
+    counts: dict[int, int] = defaultdict(int)
+    heights, widths = (np.diff(facts[name], prepend=0) for name in ("rows", "columns"))
+    for height, row in zip(heights, facts["cells"], strict=True):
+        for width, number in zip(widths, row, strict=True):
+            counts[number] += height * width
+    found: Mapping[str, Any] = facts["sums"][max(counts, key=lambda n: counts[n])]
     return found
-
-
-def _lengths(ends: Sequence[int]) -> list[int]:
-    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _tree_of(order: Order, terms: Terms, bias: Bias | None = None) -> _Tree:
