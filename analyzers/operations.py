@@ -60,7 +60,9 @@ def with_roofs(
     lows, highs = (rows[f"time_us_ci95_{end}"].fillna(rows["time_us"]) for end in ("low", "high"))
     times = zip(rows["node"], rows["time_us"], lows, highs, strict=True)
     timed = [
-        TimedRow(node, (node,), us, works[node].arithmetic, (low, high), works[node].flops / 2)
+        TimedRow(
+            node, (node,), us, works[node].arithmetic, (low, high), works[node].flops / 2, True
+        )
         for node, us, low, high in times
     ]
     flops = pd.Series({node: work.flops for node, work in works.items()})

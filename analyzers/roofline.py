@@ -44,7 +44,7 @@ class TimedRow:
     """The nodes of a row, their time in µs, and the type that they compute in.
 
     `interval` is the 95 % interval of the time [default: the time is exact], and `macs` are the
-    MACs that the kernel cannot leave out.
+    MACs that the kernel cannot leave out. Peaks of a card are for rows `on_card` alone.
     """
 
     key: str
@@ -53,6 +53,7 @@ class TimedRow:
     arithmetic: str
     interval: tuple[float, float] | None = None
     macs: float = 0.0
+    on_card: bool = False
 
     @property
     def rated_us(self) -> float | None:
@@ -85,9 +86,12 @@ def rows(
     labels = dict(zip(times.index, times["kernels"], strict=True))
     nodes: dict[str, dict[str, None]] = {}
     kinds: dict[str, dict[str, None]] = {}
+    on_card = set()
     for kernel, group in zip(run.kernels, groups, strict=True):
         if group:
             label = str(labels[group[0]])
+            if queues(kernel.provider):
+                on_card.add(label)
             nodes.setdefault(label, {}).update(dict.fromkeys(group))
             kinds.setdefault(label, {})[arithmetic(kernel)] = None
     timed = times[times["time_us"].notna()]
@@ -105,13 +109,20 @@ def rows(
             str(key_of[label]),
             tuple(members),
             total[label][0],
-            INT8 if INT8 in kinds[label] else next(iter(kinds[label])),
+            _kind(kinds[label], label in on_card),
             total[label][1:],
             max(macs.get(node, 0.0) for node in members),
+            label in on_card,
         )
         for label, members in nodes.items()
         if label in total and not str(key_of[label]).startswith(f"{RUNTIME}:")
     )
+
+
+def _kind(kinds: Mapping[str, None], on_card: bool) -> str:
+    """Returns the type of a row; onnxruntime multiplies float32 in TF32 on a card by default."""
+    kind = INT8 if INT8 in kinds else next(iter(kinds))
+    return TF32 if on_card and kind == "float32" else kind
 
 
 def arithmetic(kernel: Kernel) -> str:
@@ -150,7 +161,7 @@ def roofline(
     size = _floats([moved[row.nodes] for row in timed])
     table = pd.DataFrame(index=[row.key for row in timed])
     if peaks is not None:
-        rates = peaks.arithmetic
+        rates = {TF32: peaks.float32, **peaks.arithmetic}
         peak = _floats([rates[t.arithmetic].rate if t.arithmetic in rates else None for t in timed])
         computing = np.where(work == 0, 0.0, 1e6 * work / peak)
         moving = 1e6 * size / peaks.memory.rate
@@ -164,7 +175,8 @@ def roofline(
         computes = computing >= moving
         fraction = np.where(cannot & computes, 1.0, least / time)
         limit, reason = np.where(computes, COMPUTE, MEMORY), np.where(computes, FEWER, CACHE)
-        works = (least > 0) & ~np.isnan(time)
+        here = np.array([t.on_card or not peaks.card for t in timed], np.bool_)
+        works = (least > 0) & ~np.isnan(time) & here
         table["roof_fraction"] = np.where(works, fraction, np.nan)
         bound = np.where(fraction > ABOVE, reason, limit)
         table["bound"] = pd.Series(bound, table.index).where(works)

@@ -17,6 +17,7 @@ from tracer.analyzers.cost import cost, typed_model
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.grouping import by_node, grouped
 from tracer.analyzers.roofline import TimedRow
+from tracer.analyzers.timing import timing
 from tracer.analyzers.views import environment, render
 from tracer.graph import loading, shape_inference
 from tracer.records.environment import Peak, Peaks
@@ -65,6 +66,26 @@ def test_integers_are_compared_with_the_peak_of_integers():
     without = Peaks(1, PEAKS.float32, PEAKS.memory)
     assert np.isnan(of(10.0, flops, 8, "int8", without)["roof_fraction"])
     assert np.isnan(of(10.0, flops, 8, "float64")["roof_fraction"])
+
+
+def test_rows_of_a_card_have_the_peak_of_their_type_and_others_have_none():
+    flops, products = 1_000_000, {"tf32": Peak(400e9, "a"), "bfloat16": Peak(800e9, "b")}
+    card = Peaks(0, PEAKS.float32, PEAKS.memory, card="a card", products=products)
+    for kind, share in (("float32", 1), ("tf32", 1 / 4), ("bfloat16", 1 / 8)):
+        found = of(10.0, flops, 8, kind, card, on_card=True)
+        assert found["roof_fraction"] == pytest.approx(share)
+    assert np.isnan(of(10.0, flops, 8, peaks=card)["roof_fraction"])  # ran on the processor
+    old = Peaks(0, PEAKS.float32, PEAKS.memory, card="a card without TF32")
+    assert of(10.0, flops, 8, "tf32", old, on_card=True)["roof_fraction"] == pytest.approx(1)
+
+
+def test_onnxruntime_multiplies_in_tf32_on_a_card(trace):
+    run = trace.runs[0]
+    groups = [(str(kernel.node),) for kernel in run.kernels]
+    kernels = [replace(k, provider="CUDAExecutionProvider", device_us=5.0) for k in run.kernels]
+    for each, kind in ((run, "float32"), (replace(run, kernels=tuple(kernels)), "tf32")):
+        rows = roofline.rows(timing(each, groups), each, groups)
+        assert {(row.arithmetic, row.on_card) for row in rows} == {(kind, kind == "tf32")}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import sys
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,15 @@ def _refuse_misplaced(model: Path) -> None:
         raise UsageError(f"{', '.join(typed_names)}: not for {model}", hint)
 
 
+def _torch_has_card() -> bool:
+    """Returns whether torch is there and can measure the peaks of a card."""
+    if find_spec("torch") is None:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
 def _peaks_of_card(threads: int) -> Peaks:
     """Returns the peaks of the card, after the runs: importing torch takes seconds."""
     from tracer.host import card
@@ -107,12 +117,13 @@ def command(
       tracer profile model.onnx --plan plan.json
       tracer profile net.py:Net --input-shape 1,3,32,32 --backward --by module
     """
-    from tracer.records.environment import is_cpu
+    from tracer.records.environment import is_cpu, short_name
     from tracer.records.trace import Trace
 
     output.check(Trace)
     _refuse_misplaced(model)
-    if roofline and framework.device == "cuda":
+    on_card = "cuda" in (framework.device, short_name(options["provider"]))
+    if roofline and on_card and _torch_has_card():
         options["peaks"] = _peaks_of_card
     elif roofline and is_cpu(options["provider"]):  # peaks of the processor
         from tracer import host

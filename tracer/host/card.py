@@ -123,10 +123,11 @@ def bandwidth(device: torch.device, copied: int) -> Peak:
     """Returns the bytes per second that a copy within the memory of `device` reads and writes."""
     is_card = device.type == "cuda"
     size = min(copied, torch.cuda.mem_get_info(device)[0] // _OF_FREE) if is_card else copied
-    source = torch.randint(256, (size,), dtype=torch.uint8, device=device)
+    source = torch.randint(1 << 30, (size // 4,), dtype=torch.int32, device=device)
     target = torch.empty_like(source)
     copied_us = median_us(lambda: target.copy_(source), device)
-    return Peak(2e6 * size / copied_us, f"torch {torch.__version__} copy of {size >> 20} MiB")
+    rate = 2e6 * source.nbytes / copied_us
+    return Peak(rate, f"torch {torch.__version__} copy of {source.nbytes >> 20} MiB")
 
 
 def median_us(run: Callable[[], object], device: torch.device) -> float:
