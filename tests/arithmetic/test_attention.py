@@ -16,17 +16,17 @@ DOMAIN = "com.microsoft"
 
 def kernel_of(op_type, names, inputs, outputs=("y",), fixed=None, stored=None, **attributes):
     """Returns a kernel; what is fixed, or stored, is an array by name."""
-    threads = attributes.pop("threads", 1)
-    node = helper.make_node(op_type, names, list(outputs), domain=DOMAIN, **attributes)
+    threads, domain = attributes.pop("threads", 1), attributes.pop("domain", DOMAIN)
+    node = helper.make_node(op_type, names, list(outputs), domain=domain, **attributes)
     fixed = fixed or {}
     computed = {name: (FLOAT, shape) for name, shape in inputs.items()}
     computed |= {name: (value.dtype, value.shape) for name, value in fixed.items()}
-    return Kernel(node, computed, stored or {}, {"": 17, DOMAIN: 1}, threads, fixed)
+    return Kernel(node, computed, stored or {}, {"": 23, DOMAIN: 1}, threads, fixed)
 
 
 def check(kernel):
     """Compares the kernel's replay with onnxruntime, on values that revealed nothing."""
-    replay = replay_of(DOMAIN, kernel.op_type)
+    replay = replay_of(kernel.node.domain, kernel.op_type)
     rule = reveal(replay, kernel)
     drawn = kernel.draw(np.random.default_rng(7))
     inputs = {n: v * np.float32(1.7) if v.dtype == FLOAT else v for n, v in drawn.items()}
@@ -48,6 +48,35 @@ def test_rotary_embedding(size, interleaved, has_heads):
             interleaved=interleaved, **count,
         )
     )  # fmt: skip
+
+
+def test_rotary_embedding_of_onnx():
+    inputs = {"x": (2, 9, 48), "c": (2, 9, 6), "s": (2, 9, 6)}
+    options = {"num_heads": 3, "rotary_embedding_dim": 12}
+    check(kernel_of("RotaryEmbedding", list(inputs), inputs, domain="", **options))
+
+
+@pytest.mark.parametrize("given", ["", "mask", "bool", "causal", "past", "groups"])
+def test_attention_of_onnx(given):
+    heads = (2, 4, 9, 16)
+    inputs, fixed = dict.fromkeys(("q", "k", "v"), heads), {}
+    names, outputs, options = ["q", "k", "v", "", "", ""], ("y",), {}
+    if given in ("mask", "bool"):
+        names[3] = "m"
+    match given:
+        case "mask":
+            inputs["m"] = (4, 9, 9)
+        case "bool":
+            fixed["m"] = np.tri(9, dtype=bool)
+        case "causal":
+            options["is_causal"] = 1
+        case "past":
+            names[4:], outputs, options = ["a", "b"], ("y", "k2", "v2"), {"is_causal": 1}
+            inputs |= dict.fromkeys(("a", "b"), (2, 4, 5, 16))
+        case "groups":
+            inputs = {"q": (2, 9, 64), "k": (2, 9, 32), "v": (2, 9, 32)}
+            options = {"q_num_heads": 4, "kv_num_heads": 2}
+    check(kernel_of("Attention", names, inputs, outputs, fixed, domain="", **options))
 
 
 MULTI_HEAD = [

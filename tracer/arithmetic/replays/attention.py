@@ -57,24 +57,26 @@ def reveal_part(kernel: Kernel) -> Rule:
     return reveal(replay_of(kernel.node.domain, kernel.op_type), kernel)
 
 
-def scale_of(kernel: Kernel, size: int) -> float:
-    """Returns what scores of heads of a size are multiplied by, a float32."""
+def scale_of(kernel: Kernel, query: Array) -> float:
+    """Returns what scores of the heads of queries are multiplied by, a float32."""
     scale = np.float32(kernel.attributes.get("scale", 0.0))
-    return float(scale or np.float32(1) / np.sqrt(np.float32(size)))
+    return float(scale or np.float32(1) / np.sqrt(np.float32(query.shape[3])))
 
 
 def rules_of_heads(
-    shapes: Sequence[Sequence[int]], scale: float, ends: Sequence[str]
+    shapes: Sequence[Sequence[int]], scale: float, ends: Sequence[str], folds: bool = False
 ) -> Iterator[Rule]:
     """Yields the rules that a head of queries, keys and values may have, with each of `ends`.
 
-    `shapes` are tokens and size of each.
+    `shapes` are tokens and size of each. With `folds`, what is added to scores is a term of them.
     """
     query, key, value = shapes
-    scores = reveal_part(part("Gemm", query, key, transB=1, alpha=scale))
+    beside = [(query[0], key[0])] * folds
+    scores = reveal_part(part("Gemm", query, key, *beside, transB=1, alpha=scale))
     values = reveal_part(part("MatMul", (query[0], key[0]), value))
     lanes = reveal_part(part("Softmax", (query[0], key[0]))).facts["lanes"]
     facts = {"scores": scores.facts, "lanes": lanes, "values": [values.facts], "block": key[0]}
+    facts |= {"folds": True} if folds else {}
     for end in ends:
         text = f"scores: {scores.text}; {_ENDS[end]}, in {lanes} lanes; values: {values.text}"
         yield Rule(text, {**facts, "end": end})
@@ -107,9 +109,10 @@ def attend(
     places are the least number.
     """
     query, key, value = heads
-    scores = product(facts["scores"], query, key.swapaxes(2, 3))
+    term = added if facts.get("folds") else None
+    scores = product(facts["scores"], query, key.swapaxes(2, 3), term)
     scores *= np.float32(facts.get("factor", 1))
-    if added is not None:
+    if added is not None and term is None:
         scores = scores + added
     if hidden is not None:
         scores = np.where(hidden, _LOWEST, scores)
@@ -178,7 +181,7 @@ class _Attention:
         for first in self.begin(kernel):
             heads, _ = self.operands(kernel, first.facts, kernel.values(drawn))
             shapes = [each.shape[2:] for each in heads]
-            scale = scale_of(kernel, heads[0].shape[3])
+            scale = scale_of(kernel, heads[0])
             for rule in rules_of_heads(shapes, scale, ("softmax", "quotient")):
                 yield Rule(first.text + rule.text, {**first.facts, **rule.facts})
 

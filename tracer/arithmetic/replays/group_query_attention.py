@@ -43,7 +43,7 @@ class _GroupQuery:
             rotary = attention.reveal_part(_rotary(kernel, values, q))
             facts, text = {"rotary": rotary.facts}, f"turned by {rotary.text}; "
         shapes = q.shape[2:], (total, k.shape[3]), (total, v.shape[3])
-        scale = attention.scale_of(kernel, q.shape[3])
+        scale = attention.scale_of(kernel, q)
         rules = attention.rules_of_heads(shapes, scale, ["product"])
         for rule in rules if q.shape[2] > 1 else _rules_of_a_token(shapes, scale):
             yield Rule(text + rule.text, {**facts, **rule.facts})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,8 @@ class _Rotary:
     """Which pairs of channels are computed without fused multiply-add, random results tell."""
 
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
-        random, pairs = np.random.default_rng(0), (kernel.shape(2) or (0,))[-1]
+        random = np.random.default_rng(0)
+        pairs = _tables(kernel, kernel.values(kernel.draw(random)))[0].shape[-1]
         fits = np.ones((2, pairs), bool)
         for _ in range(_SAMPLES):
             drawn = kernel.draw(random)
@@ -42,13 +43,11 @@ class _Rotary:
     def replay(
         self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
     ) -> list[Array]:
-        x, places, cosines, sines = kernel.values(inputs)
-        assert x is not None and places is not None and cosines is not None and sines is not None
-        pairs = cosines.shape[-1]
-        heads, first, second = _parts(kernel, x, pairs)
-        if places.shape == (1,):
-            places = places.reshape(1, 1) + np.arange(heads.shape[2])
-        cosine, sine = cosines[places][:, None], sines[places][:, None]
+        values = kernel.values(inputs)
+        x = values[0]
+        assert x is not None
+        cosine, sine = _tables(kernel, values)
+        heads, first, second = _parts(kernel, x, cosine.shape[-1])
         real, imaginary = heads[..., first], heads[..., second]
         out = heads.copy()
         for channels, one, other in (
@@ -62,6 +61,20 @@ class _Rotary:
         return [joined_heads(out) if x.ndim == 3 else out]
 
 
+def _tables(kernel: Kernel, values: Sequence[Any]) -> tuple[Array, Array]:
+    """Returns cosines and sines of each token, (N or 1, 1, L, pairs)."""
+    if kernel.node.domain:
+        x, places, cosines, sines = values
+    else:
+        x, cosines, sines, places = [*values, None][:4]
+        pairs = kernel.attributes.get("rotary_embedding_dim", 0) // 2 or cosines.shape[-1]
+        cosines, sines = cosines[..., :pairs], sines[..., :pairs]
+    if places is not None and places.shape == (1,):
+        places = places.reshape(1, 1) + np.arange(x.shape[-2])
+    cosine, sine = (each if places is None else each[places] for each in (cosines, sines))
+    return cosine[:, None], sine[:, None]
+
+
 def _parts(kernel: Kernel, x: Array, pairs: int) -> tuple[Array, slice, slice]:
     """Returns heads (N, heads, L, size), and where each pair has its first and second channel."""
     count = kernel.attributes.get("num_heads", 0)
@@ -71,4 +84,4 @@ def _parts(kernel: Kernel, x: Array, pairs: int) -> tuple[Array, slice, slice]:
     return heads, slice(0, pairs), slice(pairs, 2 * pairs)
 
 
-REPLAYS = of_floats({"com.microsoft:RotaryEmbedding": _Rotary()})
+REPLAYS = of_floats({"RotaryEmbedding": _Rotary(), "com.microsoft:RotaryEmbedding": _Rotary()})
