@@ -30,6 +30,10 @@ ONNXRUNTIME = "TRACER_CARD_ONNXRUNTIME"
 """The variable of a folder with onnxruntime-gpu, which the part `provider` alone imports."""
 
 
+_LINES = 6
+"""Levels of dictionaries that have lines of their own in a file."""
+
+
 class Skipped(Exception):  # noqa: N818
     """The machine lacks what a part needs: the message says what."""
 
@@ -72,8 +76,17 @@ def keep(values):
 def write(document, path):
     """Writes JSON in one step: whoever reads the file meets the old or the new one, whole."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps(_plain(document), indent=1) + "\n", encoding="utf-8")
+    beside.write_text(_text(_plain(document)) + "\n", encoding="utf-8")
     beside.replace(path)
+
+
+def _text(value, depth=0):
+    """JSON with a line for each entry of the outer dictionaries, and for each of their values."""
+    if not isinstance(value, dict) or not value or depth == _LINES:
+        return json.dumps(value)
+    margin = " " * (depth + 1)
+    lines = (f"{margin}{json.dumps(key)}: {_text(each, depth + 1)}" for key, each in value.items())
+    return "{\n" + ",\n".join(lines) + "\n" + margin[1:] + "}"
 
 
 def _plain(value):
