@@ -53,9 +53,9 @@ NETWORKS = {
 
 
 def measure(seconds):
-    """Returns the figures of each network, of a command, and of torch.compile.
+    """Returns the figures of a command, of each network, and of torch.compile.
 
-    The command comes first, while no other process records the card. Networks run in this process.
+    Networks run in this process: starting another takes as long as several of them.
     """
     began, longest = time.monotonic(), 0.0
     measured = {"command": _guarded(_command)}

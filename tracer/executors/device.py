@@ -101,7 +101,7 @@ class DeviceUse:
         if not self.total:
             yield (
                 f"{BUSY}0 of {wall_us:,.1f} µs: torch recorded no work of it. The model runs on "
-                "the host alone, or another program records the card"
+                "the host alone, or another profiler holds CUPTI"
             )
             return
         busy, total, gap, waiting = (

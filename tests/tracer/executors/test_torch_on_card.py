@@ -1,5 +1,7 @@
 """Times of an accelerator through torch: real traces of cards, read as torch itself reads them."""
 
+import gzip
+import json
 from collections import defaultdict
 
 import numpy as np
@@ -13,9 +15,10 @@ torch = pytest.importorskip("torch")
 from torch.autograd.profiler import profile  # noqa: E402
 from torch.autograd.profiler_util import EventList  # noqa: E402
 
-from tests.tracer.executors.kineto import Event, real, recorded  # noqa: E402
+from tests.tracer.executors.kineto import FOLDER, Event, real, recorded  # noqa: E402
 from tracer.analyzers.grouping import by_kernel  # noqa: E402
 from tracer.analyzers.operations import operation_table  # noqa: E402
+from tracer.api.results import load_result  # noqa: E402
 from tracer.executors.calls import Calls  # noqa: E402
 from tracer.executors.device import DeviceUse, brief_name  # noqa: E402
 from tracer.executors.eager import Measured, Overhead, profile_of  # noqa: E402
@@ -257,8 +260,26 @@ def test_memory_is_that_of_the_card():
     assert calls.operations["fc/linear"].peak_bytes == 512
 
 
+@pytest.mark.parametrize("name", [GRAPH, TRAINING, TRITON, STREAMS])
+def test_the_file_that_torch_wrote_has_the_same_times(name, tmp_path):
+    """Also where its kernels name operators by other numbers, as those of torch 2.0 do."""
+    document = json.loads(gzip.decompress((FOLDER / name).read_bytes()))
+    (tmp_path / "trace.json").write_text(json.dumps(document))
+    trace = load_result(tmp_path / "trace.json")
+    took = sum(event.end - event.start for event in work_of(real(name))) / 1e3
+    assert trace.nodes["time_us"].sum() == pytest.approx(took, rel=1e-3)
+    assert any(note.startswith("the card was busy") for note in trace.notes)
+    for record in document["traceEvents"]:
+        if record["cat"] in ("kernel", "gpu_memcpy", "gpu_memset"):
+            record["args"]["External id"] += 10_000
+    (tmp_path / "renumbered.json").write_text(json.dumps(document))
+    again = load_result(tmp_path / "renumbered.json").nodes
+    rows = again.set_index("node")["time_us"].reindex(trace.nodes["node"])
+    assert rows.tolist() == pytest.approx(trace.nodes["time_us"].tolist(), rel=1e-3)
+
+
 def test_a_card_without_work_is_told():
-    """Another process that records the card may keep its events from this one."""
+    """Another profiler in the process may keep events of the card from torch."""
     (note,) = notes_of([event for event in STEP if not event.on_device])
     assert "torch recorded no work of it" in note
 

@@ -1,11 +1,13 @@
 """Reads the Chrome trace that torch.profiler exported in any program, as eager rows.
 
-A step of the profiler is a run. Modules are known where it recorded them (`with_stack=True`).
+A step of the profiler is a run. Modules are known where it recorded them (`with_stack=True`). In a
+trace of an accelerator, times are those of its work, which counts for what launched it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,8 @@ from typing import Any
 import msgspec
 
 from tracer.errors import InputError, refusing
-from tracer.executors.calls import Calls, Kind, Span
+from tracer.executors.calls import Calls, Kind, Launch, Span, Work
+from tracer.executors.device import DeviceUse, launched
 from tracer.executors.eager import Measured, Overhead, profile_of
 from tracer.executors.protocol import Profiled
 from tracer.graph.tensor_type import TensorType
@@ -24,6 +27,8 @@ BACKWARD = "autograd::engine::evaluate_function: "
 """Begins the names of operators of the backward pass."""
 _MODULE = "nn.Module: "
 _RANGES = ("user_annotation",)
+_WORK, _RUNTIME = ("kernel", "gpu_memcpy", "gpu_memset"), ("cuda_runtime", "cuda_driver")
+"""Categories of what an accelerator does, and of the calls that launch it, those of HIP too."""
 _DTYPES = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16",
     "long": "int64", "long int": "int64", "long long": "int64", "int": "int32", "short": "int16",
@@ -33,8 +38,11 @@ _DTYPES = {
 
 
 class _Args(msgspec.Struct, rename={"sequence": "Sequence number", "dims": "Input Dims",
-                                    "types": "Input type"}):  # fmt: skip
+                                    "types": "Input type", "external": "External id"}):  # fmt: skip
     sequence: int | None = None
+    external: int = 0
+    correlation: int = 0
+    stream: int | str = 0
     dims: list[object] = []
     types: list[object] = []
 
@@ -61,31 +69,41 @@ def read(path: Path) -> Profiled:
     hint = "Name a file that export_chrome_trace wrote."
     with refusing(lambda why: InputError(f"{path}: not a trace of torch.profiler ({why})", hint)):
         events = msgspec.json.decode(read_regular(path), type=_File).events
-        spans = sorted(_spans(events), key=lambda span: (span.start, -span.end))
+        numbered = list(_spans(events))
+        works = list(_works(events, dict(numbered)))
+        spans = [*(span for _, span in numbered), *launched(works, dict(numbered))]
+        spans.sort(key=lambda span: (span.start, -span.end))
         steps = [e for e in events if e.ph == "X" and e.name.startswith(_STEP)]
         host = [e for e in steps if e.cat == "user_annotation"] or steps
         windows = sorted((_ns(e.ts), _ns(e.ts) + _ns(e.dur)) for e in host)
     whole = [(spans[0].start, max(span.end for span in spans))] if spans else []
-    calls, took = Calls("torch"), []
+    calls, use, took = Calls("torch", on_device=bool(works)), DeviceUse(), []
     for begin, end in windows or whole:
         inside = [span for span in spans if begin <= span.start and span.end <= end]
         if any(span.kind in (Kind.FORWARD, Kind.BACKWARD) for span in inside):
             calls.add(inside)
+            use.add(inside)
             took.append((end - begin) / 1000)
     if not took:
         raise InputError(
             f"{path}: holds no operator of torch",
             "Record the CPU: torch.profiler.profile(activities=[ProfilerActivity.CPU]).",
         )
-    measured = Measured("torch", "cpu", (), took, took, Overhead(0.0, 0.0))
+    provider = "cuda" if works else "cpu"
+    measured = Measured("torch", provider, (), took, took, Overhead(0.0, 0.0))
     profiled = profile_of(calls, measured)
-    notes = tuple(_notes(path, events, len(took), any(s.kind is Kind.MODULE for s in spans)))
+    notes = tuple(_notes(path, len(took), any(s.kind is Kind.MODULE for s in spans)))
+    if works:
+        notes += tuple(use.notes(statistics.median(took)))
     return replace(profiled, run=replace(profiled.run, notes=notes))
 
 
-def _spans(events: Sequence[_Event]) -> Iterator[Span]:
-    """Yields what ran on the CPU; steps of the profiler are left out."""
-    for event in events:
+def _spans(events: Sequence[_Event]) -> Iterator[tuple[int, Span]]:
+    """Yields what ran on the CPU, with its number; steps of the profiler are left out.
+
+    What torch did not number has a negative number, which no work has.
+    """
+    for place, event in enumerate(events, 1):
         if event.ph != "X" or event.name.startswith(_STEP):
             continue
         kind, name = Kind.RANGE, event.name
@@ -97,15 +115,42 @@ def _spans(events: Sequence[_Event]) -> Iterator[Span]:
             continue
         args = msgspec.json.decode(event.args, type=_Args) if event.cat == "cpu_op" else _Args()
         begin = _ns(event.ts)
-        yield Span(
-            kind,
-            name,
-            begin,
-            begin + max(_ns(event.dur), 0),
-            hash(event.tid),
-            args.sequence,
-            inputs=tensor_types(args.dims, args.types),
+        yield (
+            args.external or -place,
+            Span(
+                kind,
+                name,
+                begin,
+                begin + max(_ns(event.dur), 0),
+                hash(event.tid),
+                args.sequence,
+                inputs=tensor_types(args.dims, args.types),
+            ),
         )
+
+
+def _works(events: Sequence[_Event], operators: Mapping[int, Span]) -> Iterator[Work]:
+    """Yields what the accelerator did, with its launch, and with its operator.
+
+    Files of some versions of torch number operators otherwise: a launch outside of the operator
+    that has its number is in the operator around it.
+    """
+    launches = {
+        msgspec.json.decode(event.args, type=_Args).correlation: Launch(
+            event.name, _ns(event.ts), _ns(event.ts) + _ns(event.dur), hash(event.tid)
+        )
+        for event in events
+        if event.ph == "X" and event.cat in _RUNTIME
+    }
+    for event in events:
+        if event.ph == "X" and event.cat in _WORK:
+            args = msgspec.json.decode(event.args, type=_Args)
+            begin, launch = _ns(event.ts), launches.get(args.correlation)
+            around = operators.get(args.external)
+            is_inside = around and launch and around.start <= launch.start <= around.end
+            number = args.external if is_inside else 0
+            end = begin + _ns(event.dur)
+            yield Work(event.name, begin, end, hash(args.stream), number, launch)
 
 
 def tensor_types(shapes: Sequence[Any], dtypes: Sequence[Any]) -> tuple[TensorType, ...]:
@@ -117,7 +162,7 @@ def tensor_types(shapes: Sequence[Any], dtypes: Sequence[Any]) -> tuple[TensorTy
     )
 
 
-def _notes(path: Path, events: Sequence[_Event], runs: int, has_modules: bool) -> Iterator[str]:
+def _notes(path: Path, runs: int, has_modules: bool) -> Iterator[str]:
     yield (
         f"times are those that torch.profiler wrote to {path.name}, with its overhead: only a "
         "calibrated run (tracer profile FILE.py:NAME) can be corrected"
@@ -127,8 +172,6 @@ def _notes(path: Path, events: Sequence[_Event], runs: int, has_modules: bool) -
         yield "all is one run: torch marks runs where the profiler has a schedule"
     if not has_modules:
         yield "modules are not known: with_stack=True records them"
-    if any(event.cat == "kernel" for event in events):
-        yield "times are those of the CPU: kernels of the accelerator run on after their launch"
 
 
 def _ns(time_us: float | str) -> int:
