@@ -30,7 +30,7 @@ CASES = ((_RESNET, 1), (_RESNET, 256), (_TRANSFORMER, 1), (_LENET, 1), (_TRANSFO
 """Networks and batches: of one sample, a small network is shorter than the launches of its kernels.
 """
 _RUNS, _WARMING_S = 50, 0.2
-_SHOWN = 160
+_SHOWN = 240
 """Characters of a kernel's name: those of templates are long."""
 
 
