@@ -148,14 +148,8 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
             "time_share": where_resolved(mean / total) if total else np.nan,
             "time_us_raw": raw.mean,
             "time_us_replayed": [_replayed(run, members) for members in rows.members.values()],
-            "time_us_device": [
-                _sum_of([run.kernels[m].device_us for m in members])
-                for members in rows.members.values()
-            ],
-            "time_us_host": [
-                _sum_of([run.kernels[m].host_us for m in members])
-                for members in rows.members.values()
-            ],
+            "time_us_device": _sums(rows, [kernel.device_us for kernel in run.kernels]),
+            "time_us_host": _sums(rows, [kernel.host_us for kernel in run.kernels]),
             "kernels": [
                 "; ".join(dict.fromkeys(run.kernels[m].name for m in ms))
                 for ms in rows.members.values()
@@ -375,7 +369,8 @@ def _replayed(run: Run, members: Sequence[int]) -> float:
     return float(sum(run.replayed_us[m] * run.kernels[m].calls for m in members))
 
 
-def _sum_of(times: Sequence[float | None]) -> float:
-    """Returns the sum of the times that were measured; NaN if none was."""
-    known = [time for time in times if time is not None]
-    return float(sum(known)) if known else float("nan")
+def _sums(rows: _Rows, times: Sequence[float | None]) -> list[float]:
+    """Returns the sum over the kernels of each row; NaN where no time was measured."""
+    known = [[times[m] for m in members] for members in rows.members.values()]
+    sums = [[time for time in each if time is not None] for each in known]
+    return [float(sum(each)) if each else math.nan for each in sums]

@@ -22,7 +22,7 @@ from tracer.api.results import load_result  # noqa: E402
 from tracer.executors.calls import Calls  # noqa: E402
 from tracer.executors.device import DeviceUse, brief_name  # noqa: E402
 from tracer.executors.eager import Measured, Overhead, profile_of  # noqa: E402
-from tracer.executors.torch import executor as marks  # noqa: E402
+from tracer.executors.torch import events as marks  # noqa: E402
 from tracer.records import environment  # noqa: E402
 from tracer.records.model_info import ModelInfo  # noqa: E402
 from tracer.records.trace import Trace  # noqa: E402
