@@ -1,14 +1,18 @@
 """Sums of floats as black boxes: accumulators, blocks, and the products of numpy and torch."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import tracer
 from tests.arithmetic.random_rules import float_box, float_rule
+from tracer.accumulators.floats import casting
+from tracer.accumulators.hardware.matrix_cores import NVIDIA
 from tracer.accumulators.spec import kinds
 from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.float_accumulator import float_format
 from tracer.arithmetic.black_box import BlackBox, Operands
 from tracer.arithmetic.float_rules import draw, emulated
 
@@ -100,3 +104,35 @@ def test_sums_in_half_of_numpy_are_revealed():
 def test_a_sum_rounded_once_has_no_order():
     result = claim(lambda a, b: math.fsum((a.astype(float) * b).tolist()), 16)
     assert not result.is_known and "tree" in result.reason
+
+
+def card(form, result, **changes):
+    """A product as libraries compute it on a card: narrow operands, a sum that is rounded."""
+    block = replace(NVIDIA["tc:h100"][form], **changes)
+
+    def product(a, b):
+        sides = (casting.cast(each, block.operands) for each in np.atleast_2d(a, b))
+        sums = emulated(block, *(each.astype(np.float64) for each in sides))
+        return casting.cast(sums, float_format(result)).astype(np.float32)
+
+    return product
+
+
+@pytest.mark.parametrize(
+    ("form", "result", "spec"),
+    [("fp16", "fp16", "bfma(16,25,fp32,least=-133)"),
+     ("bf16", "fp32", "bfma(16,25,fp32,operands=bf16,least=-133)"),
+     ("tf32", "fp32", "bfma(8,25,fp32,operands=tf32,least=-133)")],
+)  # fmt: skip
+def test_products_of_a_card_are_named_by_their_preset(form, result, spec):
+    found = claim(card(form, result), 48)
+    assert (found.spec, found.operands) == (spec, form)
+    assert "tc:h100" in found.facts["preset"].split(", ")
+    assert found.facts.get("result") == (result if result != "fp32" else None)
+
+
+def test_parts_of_a_sum_that_is_rounded_at_last_are_told_apart():
+    """Random products seldom tell sums of 48 from those of 32, once they are rounded to half."""
+    found = claim(card("fp16", "fp16", promote=48), 128)
+    assert found.spec == "bfma(16,25,fp32,least=-133,promote=48)"
+    assert "those of 48 are added in fp32; the last sum is rounded to fp16" in found.rule

@@ -71,11 +71,26 @@ def measure(seconds):
         except Exception as error:
             layer["equal"] = failure(error)
     parts.keep(found)
-    try:
-        found["whole"] = whole(device)
-    except Exception as error:
-        found["whole"] = failure(error)
+    for name, part in (("whole", whole), ("revealed", revealed)):
+        try:
+            found[name] = part(device)
+        except Exception as error:
+            found[name] = failure(error)
+        parts.keep(found)
     return found
+
+
+def revealed(device):
+    """Returns what `tracer reveal` says of a function that computes on the card."""
+    if device != "cuda":
+        return None
+    import tracer
+
+    result = tracer.reveal("tests/card/tile.py:product", 64)
+    return {
+        "rule": result.rule, "spec": result.spec, "reason": result.reason,
+        "operands": result.operands, "preset": result.facts.get("preset"),
+    }  # fmt: skip
 
 
 def initialised(network, form):

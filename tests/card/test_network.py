@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.card import network
+from tests.card import network, tile
 from tests.card.torch_products import draw
 
 LEAST = 0.98
@@ -77,3 +77,18 @@ def test_layers_on_the_card_are_computed_here_with_the_same_bits(card):
         tensors = network.kept(each, "given"), module.weight.detach().numpy(), bias
         found = network.shares(each, *tensors, network.kept(each, "output"))
         assert found == pytest.approx(each["equal"], abs=0)
+
+
+def test_the_function_of_a_tile_takes_rows_and_vectors():
+    a, b = (draw(seed, (70, 8), "fp16") for seed in (1, 2))
+    sums = tile.product(a, b)
+    np.testing.assert_allclose(sums, np.sum(a.astype(float) * b, 1), rtol=2e-3, atol=2e-3)
+    assert tile.product(a[3], b[3]) == sums[3]
+
+
+def test_reveal_names_the_preset_of_a_function_on_the_card(card):
+    found = card("network").get("revealed")
+    if found is None or "error" in found:
+        pytest.skip(f"reveal did not run on the card: {found}")
+    assert "tc:h100" in (found["preset"] or "").split(", "), found
+    assert found["operands"] == "fp16"

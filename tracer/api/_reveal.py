@@ -18,6 +18,9 @@ from tracer.support.imports import from_user_file, user_code_error
 
 _HINT = "Name a function of two vectors as FILE.py:FUNCTION."
 _FLOATS = ("fp32", "fp16", "bf16", "tf32", "fp8-e4m3", "fp8-e5m2")
+_FP16_BITS, _BEYOND_FP16, _FEWEST = 10, 2.0**17, 3
+_BITS = {_FP16_BITS: "fp16", 7: "bf16", 3: "fp8-e4m3", 2: "fp8-e5m2"}
+"""Formats by their bits of fraction; tf32 has the 10 of fp16, and the range of float32."""
 _INTEGERS = ("int64", "int8", "uint8/int8")
 """Operands that are tried where none are named: the first tell most."""
 
@@ -53,15 +56,45 @@ def reveal(call: RevealArguments) -> Revealed:
 
 
 def _guesses(function: Callable[..., Any], terms: int) -> tuple[str, ...]:
-    """Returns what may be the operands: no floats if the function does not keep a half."""
+    """Returns what may be the operands: no floats if the function does not keep a half.
+
+    The format to which the function narrows float32 comes first.
+    """
     box = BlackBox(function, terms, Operands.read("fp32", terms))
     half = np.zeros((1, terms), np.float32)
     half[0, 0] = 0.5
     try:
         keeps = box.sums(half, half * 2)[0] == half[0, 0]
+        narrow = _narrow_format(box) if keeps else None
     except Exception:
         return _INTEGERS
-    return (*_FLOATS, *_INTEGERS[:1]) if keeps else _INTEGERS
+    if not keeps:
+        return _INTEGERS
+    return tuple(dict.fromkeys((narrow or _FLOATS[0], *_FLOATS, _INTEGERS[0])))
+
+
+def _narrow_format(box: BlackBox) -> str | None:
+    """Returns the format to which a function narrows float32, while its sums keep more bits.
+
+    1 + 2^-bits - 1 tells how many bits outlive the operand, and the sum. None is float32.
+    """
+    if box.terms < _FEWEST:
+        return None
+    bits = np.arange(1, 24)
+    inside, apart = (np.zeros((len(bits), box.terms), np.float32) for _ in range(2))
+    inside[:, 0], inside[:, 1] = 1 + 2.0**-bits, -1
+    apart[:, 0], apart[:, 1], apart[:, 2] = 1, 2.0**-bits, -1
+    kept, held = (
+        int(np.argmin(np.append(box.sums(rows, np.ones_like(rows)) == 2.0**-bits, False)))
+        for rows in (inside, apart)
+    )
+    if held <= kept:
+        return None
+    large = np.zeros((1, box.terms), np.float32)
+    large[0, 0] = _BEYOND_FP16
+    factor = np.full_like(large, 1 / _BEYOND_FP16)
+    is_wide = box.sums(large, factor)[0] in (1, _BEYOND_FP16)
+    return "tf32" if kept == _FP16_BITS and is_wide else _BITS.get(kept)
 
 
 def _function(source: Callable[..., Any] | str) -> tuple[Callable[..., Any], str, Path | None]:

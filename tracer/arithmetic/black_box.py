@@ -167,7 +167,8 @@ class BlackBox:
                 "It takes two vectors and returns one number, their dot product.",
             )
         wide = np.int64 if self.operands.are_integers else np.float64
-        if self.operands.are_integers and not np.all(values == np.trunc(values)):
+        is_whole = np.isfinite(values) & (values == np.trunc(values))
+        if self.operands.are_integers and not np.all(is_whole):
             raise InputError("the function gives no integers for integers", "Name its --operands.")
         return values.astype(wide).reshape(shape)
 

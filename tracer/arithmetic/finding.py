@@ -14,7 +14,7 @@ from tracer.accumulators import hardware
 from tracer.accumulators.spec import Register
 from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
 from tracer.accumulators.spec.block_fma import BlockFma
-from tracer.accumulators.spec.float_accumulator import FloatAccumulator
+from tracer.accumulators.spec.float_accumulator import FloatAccumulator, FloatFormat
 from tracer.accumulators.spec.orders import (
     Chunked,
     Lanes,
@@ -49,12 +49,21 @@ class Finding:
     note: str = ""
 
     @classmethod
-    def of(cls, accumulator: AnyAccumulator, count: int, note: str = "") -> Finding:
-        """Returns the finding that `count` terms are added as in an accumulator."""
+    def of(
+        cls, accumulator: AnyAccumulator, count: int, note: str = "",
+        result: FloatFormat | None = None,
+    ) -> Finding:  # fmt: skip
+        """Returns the finding that `count` terms are added as in an accumulator.
+
+        The sum is rounded to `result` at last; None keeps it.
+        """
         tree = ""
         if isinstance(accumulator, Accumulator) and not accumulator.order.reorders:
             tree = drawn(branches_of(accumulator.order, Terms(count)), count)
-        return cls(words(accumulator), str(accumulator), facts(accumulator), tree, note=note)
+        text, known = words(accumulator), facts(accumulator)
+        if result is not None:
+            text, known["result"] = f"{text}; the last sum is rounded to {result}", str(result)
+        return cls(text, str(accumulator), known, tree, note=note)
 
     @classmethod
     def exact(cls, accumulator: Accumulator) -> Finding:
@@ -82,8 +91,8 @@ def facts(accumulator: AnyAccumulator) -> dict[str, Any]:
     known: dict[str, Any] = {"kind": accumulator.kind}
     if isinstance(accumulator, Accumulator):
         known |= accumulator.to_plain()
-    preset = hardware.spelling(accumulator)
-    return known | ({"preset": preset} if preset != str(accumulator) else {})
+    names = ", ".join(hardware.names(accumulator))
+    return known | ({"preset": names} if names else {})
 
 
 def _integer_words(accumulator: Accumulator) -> str:
@@ -139,10 +148,11 @@ def _level_words(level: Level) -> str:
 
 def _block_words(block: BlockFma) -> str:
     rounding = "towards 0" if block.rounding == "rz" else "to nearest"
-    return (
+    text = (
         f"{block.length} products at once, aligned to {block.fraction} bits of fraction "
         f"({block.rule}); their sum is rounded {rounding} to {block.out}"
     )
+    return text if block.promote is None else f"{text}, those of {block.promote} are added in fp32"
 
 
 def _float_words(accumulator: FloatAccumulator) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice, product
 from typing import Any, get_args
 
@@ -38,6 +38,8 @@ from tracer.support.types import Array
 
 _SINGLES, _PAIRS, _WHOLE, _CHUNK = 600, 1500, 400, 1000
 """Random probes of one product, of two, and of all; those of a step of the verification."""
+_MASKED, _MASK_EXPONENT, _MASK_RANGE = 200, 15, 37
+"""Probes whose sum hides small terms; the exponent of their large ones, and what lies between."""
 _FEW = 40
 """Probes that a candidate meets first."""
 _REPEATS = 4
@@ -50,6 +52,8 @@ _MOST_FOUND = 3000
 _LEAST = (None, -133, -132, -21, -20, -19)
 """Least exponents of blocks that devices have."""
 _SINGLE_FRACTION, _DOUBLE_FRACTION = 23, 52
+_HALVES = (float_format("fp16"), float_format("bf16"))
+"""Formats to which libraries round sums at last."""
 Candidate = FloatAccumulator | BlockFma
 
 
@@ -60,10 +64,14 @@ def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
         return _tree(box, random, np.float64)
     probes = _Probes(box, random)
     is_single = fraction == _SINGLE_FRACTION and box.operands.left.format == SINGLE
-    presets = iter(()) if box.operands.left.format == SINGLE else _presets(probes)
-    blocks = iter(()) if is_single else _blocks(probes, fraction)
     reason = f"sums keep {fraction} bits of fraction; no accumulator explains all probes"
-    candidates: Iterator[Candidate] = chain(presets, _accumulators(probes, fraction), blocks)
+    results = (None, *(form for form in _HALVES if form.fraction_bits == fraction))
+    for result in results if box.operands.left.format != SINGLE else ():
+        for block in _presets(rounded := replace(probes, result=result)):
+            if rounded.verifies(block):
+                return Finding.of(block, box.terms, result=result)
+    blocks = iter(()) if is_single else _blocks(probes, fraction)
+    candidates: Iterator[Candidate] = chain(_accumulators(probes, fraction), blocks)
     for candidate in candidates:
         if probes.verifies(candidate):
             return Finding.of(candidate, box.terms)
@@ -117,13 +125,27 @@ def _are_operands(box: BlackBox, left: Array, right: Array) -> Array:
     return fits
 
 
+@dataclass(frozen=True)
 class _Probes:
-    """Random probes of a black box, of one product, of two, and of all, with their sums."""
+    """Random probes of a black box, of one product, of two, and of all, with their sums.
 
-    def __init__(self, box: BlackBox, random: np.random.Generator) -> None:
-        self.box, self.random = box, random
-        self.sets = {columns: self._probe(count, columns) for columns, count in
-                     ((1, _SINGLES), (2, _PAIRS), (box.terms, _WHOLE))}  # fmt: skip
+    The box rounds sums to the format `result` at last; None keeps those of the accumulator.
+    """
+
+    box: BlackBox
+    random: np.random.Generator
+    result: FloatFormat | None = None
+    sets: dict[int, tuple[Array, Array, Array]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for columns, count in ((1, _SINGLES), (2, _PAIRS), (self.box.terms, _WHOLE)):
+            if columns not in self.sets:
+                self.sets[columns] = self._probe(count, columns)
+        if self.result is None and self.box.terms > 2:
+            known = self.sets[self.box.terms]
+            masks = self._sums(*masked(self.box, self.random, _MASKED))
+            left, right, sums = (np.concatenate(both) for both in zip(known, masks, strict=True))
+            self.sets[self.box.terms] = left, right, sums
 
     @property
     def are_random(self) -> bool:
@@ -164,15 +186,20 @@ class _Probes:
             zeros = np.zeros((len(left), min(candidate.length, self.box.terms - columns)))
             left, right = (np.concatenate([side, zeros], 1) for side in (left, right))
         for part in (slice(0, _FEW), slice(_FEW, None)):
-            if not _equal(emulated(candidate, left[part], right[part]), outputs[part]).all():
+            if not self._explains(candidate, left[part], right[part], outputs[part]):
                 return False
         return True
+
+    def _explains(self, candidate: Candidate, left: Array, right: Array, outputs: Array) -> bool:
+        sums = emulated(candidate, left, right)
+        if self.result is not None:
+            sums = casting.cast(sums, self.result)
+        return bool(_equal(sums, outputs).all())
 
     def verifies(self, candidate: Candidate) -> bool:
         """Whether it explains 10,000 more random pairs of vectors."""
         for _ in range(LEAST_RESULTS // _CHUNK):
-            left, right, outputs = self._probe(_CHUNK, self.box.terms)
-            if not _equal(emulated(candidate, left, right), outputs).all():
+            if not self._explains(candidate, *self._probe(_CHUNK, self.box.terms)):
                 return False
         return True
 
@@ -206,6 +233,28 @@ def draw(
             )
     kept = random.random(shape) < np.where(random.random(one) < 0.15, 0.4, 1.1)
     return out[0] * kept, out[1]
+
+
+def masked(box: BlackBox, random: np.random.Generator, count: int) -> tuple[Array, Array]:
+    """Returns operands (count, terms), float64, of small products and two that are ± large.
+
+    What is added while these two have not met is lost, even if the sum is rounded at last. So the
+    order shows, which random products hide.
+    """
+    pairs = random.integers(0, box.terms, (count, 2))
+    rows, out = np.arange(count), []
+    for side, sign in ((box.operands.left, -1), (box.operands.right, 1)):
+        assert side.format is not None
+        top = min(side.format.largest_exponent, _MASK_EXPONENT)
+        least = side.format.least_exponent - side.format.fraction_bits
+        values = np.full((count, box.terms), 2.0 ** max(least, top - _MASK_RANGE))
+        values[rows, pairs[:, 1]] = sign * 2.0**top
+        values[rows, pairs[:, 0]] = 2.0**top
+        out.append(values)
+        if top - least >= _MASK_RANGE or box.is_plain_sum:  # one side tells enough
+            out.append(np.ones(values.shape))
+            break
+    return out[0], out[1]
 
 
 def _numbers(side: Numbers, random: np.random.Generator, powers: Array) -> Array:
@@ -342,18 +391,29 @@ def _of_two_formats(
 
 
 def _presets(probes: _Probes) -> Iterator[BlockFma]:
-    """Yields the block multiply-adds of devices that explain the probes."""
-    terms = probes.box.terms
+    """Yields the block multiply-adds of devices that explain the probes.
+
+    Libraries part long sums, and add the parts in fp32: that is a promotion.
+    """
+    terms, known = probes.box.terms, []
     for preset in hardware.presets().values():
         sums_of = preset.accumulator
-        for known in sums_of.accumulators.values() if isinstance(sums_of, ByOperands) else ():
-            if not isinstance(known, BlockFma):
+        for block in sums_of.accumulators.values() if isinstance(sums_of, ByOperands) else ():
+            if not isinstance(block, BlockFma):
                 continue
-            if str(known.operand_format) != str(probes.box.operands.left.format):
+            if str(block.operand_format) != str(probes.box.operands.left.format):
                 continue
-            block = replace(known, promote=None) if terms <= (known.promote or 0) else known
-            if probes.agrees(block, terms):
-                yield block
+            short = terms <= (block.promote or 0)
+            known.append(replace(block, promote=None) if short else block)
+    chains = [each for each in known if (each.rule, each.schedule) == ("aligned", "chain")]
+    yield from (block for block in chains if probes.agrees(block, terms))
+    for block in dict.fromkeys(chains):
+        if block.promote is None and probes.agrees(block, 2):
+            for size in range(block.length, terms, block.length):
+                if probes.agrees(parted := replace(block, promote=size), terms):
+                    yield parted
+    others = (each for each in known if each not in chains)  # which exact arithmetic computes
+    yield from (block for block in others if probes.agrees(block, terms))
 
 
 def _blocks(probes: _Probes, fraction: int) -> Iterator[BlockFma]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
 
-from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
+from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator, ByOperands
 
 Status = Literal["checked against hardware vectors", "checked against another library", "modelled"]
 """How it is known that a preset computes what the device does. Tests check it: with results of the
@@ -51,5 +51,15 @@ def presets() -> Mapping[str, Preset]:
 
 def spelling(accumulator: AnyAccumulator) -> str:
     """Returns the name of the one preset with this accumulator, else the spelling of its kind."""
-    names = [preset.name for preset in presets().values() if preset.accumulator == accumulator]
-    return names[0] if len(names) == 1 else str(accumulator)
+    same = [preset.name for preset in presets().values() if preset.accumulator == accumulator]
+    return same[0] if len(same) == 1 else str(accumulator)
+
+
+def names(accumulator: AnyAccumulator) -> list[str]:
+    """Returns the presets that add as this accumulator does, for operands of some format."""
+    return [
+        preset.name for preset in presets().values()
+        if accumulator == preset.accumulator
+        or (isinstance(preset.accumulator, ByOperands)
+            and accumulator in preset.accumulator.accumulators.values())
+    ]  # fmt: skip
