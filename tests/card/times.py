@@ -217,8 +217,8 @@ def _truth(target, inputs, options):
     }
     if not all(recorded):
         return figures | {"events_of_kineto": 0}
-    sums, gaps, between = (statistics.median(each) for each in zip(*recorded, strict=True))
-    return figures | {"gaps_us": gaps, "truth_us": between - gaps, "torch_us": sums}
+    sums, gaps, truths = (statistics.median(each) for each in zip(*recorded, strict=True))
+    return figures | {"gaps_us": gaps, "truth_us": truths, "torch_us": sums}
 
 
 def _median(timed):
@@ -253,7 +253,7 @@ def _event_us(step, cycles):
 
 
 def _recorded(step, cycles):
-    """Returns the sum of the kernels of a queued step, the gaps, and the time between events, µs.
+    """Returns the sum of the kernels of a queued step, the gaps, and the time less the gaps, µs.
 
     None where torch recorded no work of the card.
     """
@@ -276,7 +276,7 @@ def _recorded(step, cycles):
     for start, stop in work:
         gaps += max(start - end, 0)
         end = max(end, stop)
-    return sum(stop - start for start, stop in work) / 1e3, gaps / 1e3, between
+    return sum(stop - start for start, stop in work) / 1e3, gaps / 1e3, between - gaps / 1e3
 
 
 def _command():

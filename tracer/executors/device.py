@@ -110,10 +110,10 @@ class DeviceUse:
         idle = max(wall_us - busy, 0.0)
         yield (
             f"{BUSY}{busy:,.1f} of {wall_us:,.1f} µs, and idle {idle / wall_us:.0%}: "
-            f"{self._each(self.kernels)} kernels a run on {plural(len(self.streams), 'stream')}"
+            f"{self._count(self.kernels)} kernels a run on {plural(len(self.streams), 'stream')}"
         )
         yield (
-            f"{self._each(self.gaps)} gaps between kernels took {gap:,.1f} µs of a recorded run; "
+            f"{self._count(self.gaps)} gaps between kernels took {gap:,.1f} µs of a recorded run; "
             f"in {waiting:,.1f} µs of them the card waited for a launch, which recording slows"
         )
         yield (
@@ -130,17 +130,17 @@ class DeviceUse:
             )
         if self.copies:
             each = (
-                f"{self._each(count)} {name} {self.copying[name] / self.runs / 1e3:,.1f} µs"
+                f"{self._count(count)} {name} {self.copying[name] / self.runs / 1e3:,.1f} µs"
                 for name, count in self.copies.most_common()
             )
             yield f"copies and memory sets of a run: {', '.join(each)}"
         if self.graphs:
             yield (
-                f"{self._each(self.of_graphs)} kernels of a run are in {self._each(self.graphs)} "
-                f"launch{'es' * (self.graphs > self.runs)} of captured graphs, and count for the "
-                "launch: a graph does not tell which operator it captured"
+                f"{self._count(self.of_graphs)} kernels of a run are in "
+                f"{self._count(self.graphs)} launch{'es' * (self.graphs > self.runs)} of captured "
+                "graphs, and count for it: a graph does not tell which operator it captured"
             )
 
-    def _each(self, count: int) -> str:
+    def _count(self, count: int) -> str:
         """Returns the mean count of a run, in whole numbers where runs agree."""
         return f"{count / self.runs:,.{int(count % self.runs != 0)}f}"
