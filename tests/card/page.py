@@ -1,8 +1,9 @@
-"""`python -m tests.card.page`: writes into docs/providers.md what `card.json` says of CUDA."""
+"""`python -m tests.card.page`: writes into pages of docs/ what `card.json` says of a card."""
 
 import json
 from pathlib import Path
 
+from tests.card import products_page
 from tests.card.parts import COMMITTED
 
 PAGE = Path("docs/providers.md")
@@ -49,11 +50,17 @@ def page_with(text, written):
     return before + BEGIN + written + END + rest.partition(END)[2]
 
 
+def pages():
+    """Returns the pages, and what writes their section."""
+    return {PAGE: section, products_page.PAGE: products_page.section}
+
+
 def main():
-    """Writes the section."""
-    written = section(json.loads(COMMITTED.read_text(encoding="utf-8")))
-    text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(page_with(text, written), encoding="utf-8")
+    """Writes the sections."""
+    document = json.loads(COMMITTED.read_text(encoding="utf-8"))
+    for path, written in pages().items():
+        text = path.read_text(encoding="utf-8")
+        path.write_text(page_with(text, written(document)), encoding="utf-8")
 
 
 if __name__ == "__main__":

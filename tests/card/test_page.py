@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.card import page
+from tests.card import page, products_page
 from tests.card.parts import COMMITTED
 
 DOCUMENT = {
@@ -33,9 +33,28 @@ def test_only_what_is_between_the_marks_is_replaced():
     assert page.page_with(text, "new\n") == f"before\n{page.BEGIN}new\n{page.END}after\n"
 
 
-def test_the_page_is_that_of_the_committed_measurement():
-    text = page.PAGE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("path", page.pages(), ids=str)
+def test_the_page_is_that_of_the_committed_measurement(path):
+    text = path.read_text(encoding="utf-8")
     if not COMMITTED.exists():
         pytest.skip("`python -m tests.card -o tests/card/card.json` has not run on a card yet")
-    written = page.section(json.loads(COMMITTED.read_text(encoding="utf-8")))
+    written = page.pages()[path](json.loads(COMMITTED.read_text(encoding="utf-8")))
     assert page.page_with(text, written) == text, "python -m tests.card.page"
+
+
+def test_rows_of_products_say_the_rule_or_that_none_is_known():
+    case = {"op": "mm", "dtype": "fp16", "m": 8, "n": 8, "k": 64, "options": ["out=fp32"]}
+    known = {"case": case, "equal": 1.0, "by": "probes", "spec": "tc:h100", "text": "x; y"}
+    parts = DOCUMENT["parts"] | {
+        "products": {"result": {"products": [
+            known, {**known, "by": "trial", "spec": None, "text": "2 sums; rounded to fp16"},
+            {**known, "equal": 0.5}, {"case": case, "error": "none"}]}},
+        "network": {"result": {"networks": {
+            "lenet fp16": [{"equal": {"after": 1.0, "twice": 0.7}}, {"equal": {"": 0.998}}],
+            "broken": {"error": "none"}}}},
+    }  # fmt: skip
+    text = products_page.section({"parts": parts})
+    assert "2 of 3 products" in text
+    assert "| `torch.mm` fp16, to fp32 | 8x8x64 | `tc:h100` | 100.0% |" in text
+    assert "| 2 sums (tried) | 100.0% |" in text and "| not known | 50.0% |" in text
+    assert "| lenet fp16 | 2 | 1 | 99.80% |" in text and "broken" not in text

@@ -109,7 +109,7 @@ _WHAT: Mapping[str, tuple[str, str, Status]] = {
     "tc:ada": ("Ada adds as Ampere does, fp8 16 products at once with 13 bits of fraction",
                _KHATTAK, _CHECKED),
     "tc:h100": ("Hopper adds 16 products at once (tf32: 8) with 25 bits of fraction, fp8 by wgmma "
-                "32 with 13", _KHATTAK, _CHECKED),
+                "32 with 13", f"{_KHATTAK}; products of an H100 80GB HBM3", _CHECKED),
     "tc:b200": ("Blackwell adds 16 products at once (tf32: 8), narrow formats by tcgen05 32, with "
                 "25 bits of fraction",
                 f"{_KHATTAK}; fp8 and narrower: {_SIMULATOR}", _CHECKED),
@@ -129,6 +129,8 @@ _UNCHECKED: Mapping[str, str] = {
     "tc:b200": "Formats of 8 bits and fewer are modelled: no results of tcgen05 with them are "
     f"public. {_GROUPS_DIFFER}",
     "tc:rtx-blackwell": _GROUPS_DIFFER,
+    "tc:h100": "cuBLAS adds parts of long sums in fp32, and of fp8 without fast accumulation those "
+    "of 128 products: `promote=128`.",
     "tc:b200-fp16-sums": "No results of tcgen05 with fp8 or narrower formats are public.",
     "tc:h100-fp16-sums": "No results of wgmma with fp8 and sums in fp16 are public.",
 }
