@@ -1,7 +1,5 @@
 """The node table of a model that ran in its framework: a row for each operator that was called."""
 
-from collections.abc import Mapping
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -9,7 +7,7 @@ import pandas as pd
 from tracer.analyzers.roofline import TimedRow, roofline
 from tracer.analyzers.timing import timing
 from tracer.executors.calls import BACKWARD, BACKWARD_PHASE
-from tracer.executors.protocol import OperatorWork, Profiled
+from tracer.executors.protocol import Profiled, Works
 from tracer.records.environment import Peaks
 from tracer.records.trace import typed_table
 
@@ -47,9 +45,7 @@ def operation_table(profile: Profiled) -> pd.DataFrame:
     return typed_table(table)
 
 
-def with_roofs(
-    table: pd.DataFrame, works: Mapping[str, OperatorWork], peaks: Peaks | None
-) -> pd.DataFrame:
+def with_roofs(table: pd.DataFrame, works: Works, peaks: Peaks | None) -> pd.DataFrame:
     """Returns the node table with the columns of work and roofs, of rows whose work is known.
 
     A row without products is held against the memory alone.

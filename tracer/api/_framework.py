@@ -19,12 +19,7 @@ from tracer.api.framework import ProfileFrameworkArguments
 from tracer.errors import InputError, TracerError, UsageError
 from tracer.executors import registry
 from tracer.executors.calls import BACKWARD, RANGE, described
-from tracer.executors.protocol import (
-    AlternatingExecutor,
-    CountingExecutor,
-    OperatorWork,
-    Profiled,
-)
+from tracer.executors.protocol import AlternatingExecutor, CountingExecutor, Profiled, Works
 from tracer.executors.settings import EagerSettings
 from tracer.exporters.records import InputSpec, draw, inputs_of
 from tracer.exporters.registry import exporter_of
@@ -67,7 +62,7 @@ def profile_framework(call: ProfileFrameworkArguments) -> Trace:
         drawn, notes = [call.inputs], ["inputs are arrays that were given"]
     _check_number(model, call.target, drawn[0])
     profiles: list[Profiled] = []
-    works: dict[int, Mapping[str, OperatorWork]] = {}  # by the position of the profile
+    works: dict[int, Works] = {}  # by the position of the profile
     for arrays, setting in product(drawn, settings):
         arguments = (model, arrays, setting, call.report)
         if call.peaks and isinstance(executor, CountingExecutor):
@@ -95,9 +90,7 @@ def profile_framework(call: ProfileFrameworkArguments) -> Trace:
     )
 
 
-def _multiplied(
-    works: Mapping[str, OperatorWork], peaks: Peaks | None
-) -> Mapping[str, OperatorWork]:
+def _multiplied(works: Works, peaks: Peaks | None) -> Works:
     """Returns the works with the type in which the card of the peaks multiplies float32."""
     if peaks is None or TF32 not in peaks.arithmetic:
         return works

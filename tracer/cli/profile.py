@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _COMMON = {*api.COMMON, *api.PHASES}
 _ONNX_ONLY = {
-    *_options.names(api.ProfileArguments), "roofline", *_accumulating.NAMES,
+    *_options.names(api.ProfileArguments), *_accumulating.NAMES,
 }.difference(_COMMON)  # fmt: skip
 _FRAMEWORK_ONLY = {*_options.names(FrameworkOptions)}
 """Parameters that apply to an .onnx file, or to FILE.py:NAME, only."""

@@ -96,6 +96,10 @@ class OperatorWork:
         )
 
 
+Works: TypeAlias = Mapping[str, OperatorWork]
+"""The work of rows, by their keys."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tensors:
     """The outputs of one inference in order, and every tensor of the main graph by name."""
@@ -198,7 +202,5 @@ class FrameworkExecutor(Executor[SubjectT, FeedsT, SettingsT], Protocol):
 class CountingExecutor(FrameworkExecutor[SubjectT, FeedsT, SettingsT], Protocol):
     """An executor of live models that counts the work of their operators."""
 
-    def work(
-        self, subject: SubjectT, feeds: FeedsT, settings: SettingsT
-    ) -> Mapping[str, OperatorWork]:
+    def work(self, subject: SubjectT, feeds: FeedsT, settings: SettingsT) -> Works:
         """Returns the work of each row, by the row's key, from a run that is not timed."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, reduce
@@ -23,6 +25,8 @@ from tracer.executors.calls import RANGE, Calls, described
 from tracer.executors.device import DeviceUse
 from tracer.executors.eager import Arrays, EagerExecutor, Overhead, failing_clearly
 from tracer.executors.protocol import CountingExecutor, OperatorWork
+from tracer.executors.foreign.torch_trace import BACKWARD, tensor_types
+from tracer.executors.protocol import CountingExecutor, Works
 from tracer.executors.settings import EagerSettings
 from tracer.executors.torch.events import MODULE, PHASE, RUN, runs
 from tracer.executors.torch.work import Marking, work_by_row
@@ -240,12 +244,12 @@ class Step:
             with torch.set_grad_enabled(self.recorded):
                 outputs = self.model(*self.inputs)
             if self.loss is not None:
-                with phase("loss"):
+                with mark(f"{PHASE}loss"):
                     loss = self.loss(outputs)
-                with phase("backward"):
+                with mark(f"{PHASE}backward"):
                     loss.backward()  # type: ignore[no-untyped-call]
                 if self.optimizer is not None:
-                    with phase("optimizer"):
+                    with mark(f"{PHASE}optimizer"):
                         self.optimizer.step()
             self._synchronize()
 
@@ -292,26 +296,18 @@ class _Torch(_Eager):
             flat = parameter.detach().cpu().contiguous().reshape(-1)
             yield name, parameter.numel(), flat.view(torch.uint8).numpy().tobytes()
 
-    def work(
-        self, model: torch.nn.Module, arrays: Arrays, settings: EagerSettings
-    ) -> Mapping[str, OperatorWork]:
+    def work(self, model: torch.nn.Module, arrays: Arrays, settings: EagerSettings) -> Works:
         """Returns the work of each row, as torch counts it; a row without is left out."""
         with self.opened(model, arrays, settings) as recording, marked(model):
-            recording.step.clear()
-            marking: Any = Marking  # has no types
-            with recorded_events() as recorded, marking():
-                recording.step.timed()
+            step = recording.step.timed
+            with recorded_events() as recorded, Marking():
+                step()
         return work_by_row(runs(recorded)[0])
 
 
 def mark(name: str) -> Any:
     """Returns a context that the profiler records as `name`; cheap without a profiler."""
     return _RecordFunctionFast(name)
-
-
-def phase(name: str) -> Any:
-    """Returns a context for a part of the run outside of modules."""
-    return mark(PHASE + name)
 
 
 @contextmanager

@@ -33,6 +33,9 @@ _CREATING = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_str
 class Marking(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Marks the work of each operator that torch dispatches, below its modules and autograd."""
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
@@ -47,7 +50,7 @@ class Marking(TorchDispatchMode):  # type: ignore[no-untyped-call]
         results = func(*args, **arguments)
         if not func.is_view:
             flops = 0 if formula is None else formula(*args, **arguments, out_val=results)
-            read, written = _moved(func, args, arguments, results)
+            read, written = _bytes_moved(func, args, arguments, results)
             floats = (t.dtype for t in _tensors([args, arguments]) if t.dtype.is_floating_point)
             kind = str(next(floats, torch.float32)).removeprefix("torch.")
             if flops or read or written:
@@ -57,7 +60,7 @@ class Marking(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return results
 
 
-def _moved(
+def _bytes_moved(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], results: Any
 ) -> tuple[int, int]:
     """Returns the bytes that an operator reads and writes."""
