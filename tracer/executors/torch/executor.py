@@ -7,9 +7,7 @@ of each operator; autograd's sequence numbers join backward operators to forward
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, reduce
@@ -24,8 +22,6 @@ from tracer.errors import UsageError
 from tracer.executors.calls import RANGE, Calls, described
 from tracer.executors.device import DeviceUse
 from tracer.executors.eager import Arrays, EagerExecutor, Overhead, failing_clearly
-from tracer.executors.protocol import CountingExecutor, OperatorWork
-from tracer.executors.foreign.torch_trace import BACKWARD, tensor_types
 from tracer.executors.protocol import CountingExecutor, Works
 from tracer.executors.settings import EagerSettings
 from tracer.executors.torch.events import MODULE, PHASE, RUN, runs
@@ -244,12 +240,12 @@ class Step:
             with torch.set_grad_enabled(self.recorded):
                 outputs = self.model(*self.inputs)
             if self.loss is not None:
-                with mark(f"{PHASE}loss"):
+                with phase("loss"):
                     loss = self.loss(outputs)
-                with mark(f"{PHASE}backward"):
+                with phase("backward"):
                     loss.backward()  # type: ignore[no-untyped-call]
                 if self.optimizer is not None:
-                    with mark(f"{PHASE}optimizer"):
+                    with phase("optimizer"):
                         self.optimizer.step()
             self._synchronize()
 
@@ -299,15 +295,20 @@ class _Torch(_Eager):
     def work(self, model: torch.nn.Module, arrays: Arrays, settings: EagerSettings) -> Works:
         """Returns the work of each row, as torch counts it; a row without is left out."""
         with self.opened(model, arrays, settings) as recording, marked(model):
-            step = recording.step.timed
+            recording.step.clear()
             with recorded_events() as recorded, Marking():
-                step()
+                recording.step.timed()
         return work_by_row(runs(recorded)[0])
 
 
 def mark(name: str) -> Any:
     """Returns a context that the profiler records as `name`; cheap without a profiler."""
     return _RecordFunctionFast(name)
+
+
+def phase(name: str) -> Any:
+    """Returns a context for a part of the run outside of modules."""
+    return mark(PHASE + name)
 
 
 @contextmanager
