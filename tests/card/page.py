@@ -18,7 +18,7 @@ def section(document):
     card, torch = machine["card"], machine["torch"]
     rows = [_HEAD, ("---", *["---:"] * (len(_HEAD) - 1))]
     for name, record in provider["networks"].items():
-        profile = record["profile"]
+        profile = record.get("profile", record)
         if "error" in profile:
             continue
         rows.append(

@@ -17,7 +17,7 @@ DOCUMENT = {
                 "profile": {"kernels": 12, "on_cpu": ["a"], "device_us": 27.276,
                             "wall_us": 1220.59},
                 "graph": {"error": "no seconds were left"}},
-            "gpt batch 1": {"profile": {"error": "none"}}}}},
+            "gpt batch 1": {"profile": {"error": "none"}}, "gpt batch 2": {"error": "none"}}}},
     }
 }  # fmt: skip
 
