@@ -1,8 +1,9 @@
-"""Replays the arithmetic of another runtime: see `tracer.replay`."""
+"""Replays the arithmetic of a runtime, and stores it: `tracer.replay`, `tracer.fingerprint`."""
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterable, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,21 +11,26 @@ from typing import Any
 import numpy as np
 
 from tracer.analyzers.attribution import SERVING, attribute
+from tracer.api.fingerprint import FingerprintArguments
 from tracer.api.replay import ReplayArguments
 from tracer.arithmetic import finding, runs, trees
+from tracer.arithmetic import fingerprint as machine
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.known_rules import KnownRules
 from tracer.arithmetic.rule import NotKnown
 from tracer.errors import UsageError
 from tracer.executors import registry
-from tracer.exporters.subject import open_subject
+from tracer.executors.settings import OrtSettings
+from tracer.exporters.subject import ModelSource, open_subject
 from tracer.graph.model import Model
 from tracer.host import cores
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
 from tracer.quantization.runnable import runnable_form
+from tracer.records.fingerprint import Fingerprint
 from tracer.records.model_info import ModelInfo
 from tracer.records.replayed import Replayed, ReplayedKernel, ReplayedOutput
+from tracer.support.examples import FOLDER
 from tracer.support.suggestions import suggest
 
 
@@ -57,6 +63,20 @@ def replay(call: ReplayArguments) -> Replayed:
         outputs=tuple(digests.row(name) for name, digests in comparison.outputs.items()),
         notes=(*notes, *comparison.reasons),
     )  # fmt: skip
+
+
+def fingerprint(call: FingerprintArguments) -> Fingerprint:
+    """Takes the models one after the other; the time for probes is that of all of them."""
+    settings = OrtSettings(threads=call.threads, optimization=call.optimization)
+    sources: Sequence[ModelSource] = call.models or sorted(FOLDER.glob("*.onnx"))
+    until, rules, models = time.monotonic() + call.max_probe_seconds, KnownRules(), []
+    for place, source in enumerate(sources):
+        model = runnable_form(open_subject(source))
+        call.report(place, len(sources), f"revealing the kernels of {model.name}")
+        feeds = request_for(source, model, call.batch, call.dims, None, call.seed).feeds().feeds
+        models.append(machine.take(model, settings, feeds, call.seed, rules.of, until))
+        rules.store()  # of each model: the next one may crash, or take too long
+    return machine.observe(tuple(models))
 
 
 class _Comparison:

@@ -50,6 +50,6 @@ def fingerprint(call: FingerprintArguments) -> Fingerprint:
     >>> len(machine.models)
     1
     """
-    from tracer.api import _fingerprint
+    from tracer.api import _replay
 
-    return _fingerprint.fingerprint(call)
+    return _replay.fingerprint(call)

@@ -6,14 +6,12 @@ import itertools
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
+from tracer.arithmetic.rule import Facts
 from tracer.arithmetic.trees import ADD, BEGIN, SCALE
 
-Facts = Mapping[str, Any]
 ORDER = "order"
 _SUMS = frozenset({"program", "rows", "columns", "cells", "sums"})
 """Facts that tell together in which order terms are added, and where in the output."""
-_LISTS = ("sums",)
-"""Facts that are lists of sums, for several places of the output."""
 _FLAGS = {"fused": "FMA", "from_zero": "what a sum begins with"}
 """Facts of each order, which a kernel has all in one way."""
 _LAYOUT = frozenset({"block"})
@@ -87,8 +85,7 @@ def adapt(mine: Facts, theirs: Facts) -> dict[str, Any]:
 
     def fuse(value: dict[str, Any]) -> dict[str, Any]:
         if "program" not in value:
-            lists = {key: list(map(fuse, value[key])) for key in _LISTS if key in value}
-            return {**value, **lists}
+            return {**value, "sums": list(map(fuse, value["sums"]))}
         program = value["program"]
         if is_scaled and terms:
             first, *others = terms
@@ -162,9 +159,8 @@ def _sums(facts: Facts) -> Iterator[Facts]:
     """Yields the facts of each sum: the program, and how terms are added."""
     if "program" in facts:
         yield facts
-    for key in _LISTS:
-        for each in facts.get(key, ()):
-            yield from _sums(each)
+    for each in facts.get("sums", ()):
+        yield from _sums(each)
 
 
 def _tree(program: list[int]) -> list[Any]:

@@ -82,13 +82,13 @@ def describe(program: Program) -> str:
         else:
             joins += 1
     if len(runs) == 1:
-        return (
-            "one after the other"
-            if _is_even(runs[0]) == 1
-            else f"in the order {_first_terms(runs[0])}"
-        )
+        told = ", ".join(map(str, runs[0][:8])) + (" …" if len(runs[0]) > 8 else "")
+        return "one after the other" if _is_even(runs[0]) == 1 else f"in the order {told}"
     strides = {_is_even(run) for run in runs if len(run) > 1}
-    lengths = [f"{n} of {length}" for length, n in _counts([len(run) for run in runs])]
+    lengths = [
+        f"{sum(1 for _ in same)} of {length}"
+        for length, same in groupby(sorted(map(len, runs), reverse=True))
+    ]
     if strides == {1}:
         return f"in blocks, each one after the other ({', '.join(lengths)}), then the blocks"
     if len(strides) == 1 and 0 not in strides:
@@ -112,11 +112,3 @@ def _is_even(run: Sequence[int]) -> int:
     """Returns the distance of each term to the next; 0 if it varies."""
     gaps = set(np.diff(run).tolist())
     return gaps.pop() if len(gaps) == 1 else 0
-
-
-def _first_terms(run: Sequence[int]) -> str:
-    return ", ".join(map(str, run[:8])) + (" …" if len(run) > 8 else "")
-
-
-def _counts(lengths: Sequence[int]) -> list[tuple[int, int]]:
-    return [(length, len(list(same))) for length, same in groupby(sorted(lengths, reverse=True))]

@@ -143,10 +143,6 @@ def _onnx_gelu(x: Array, attributes: Mapping[str, Any]) -> Array:
     return activations.gelu_by_tanh(x) if form == "tanh" else activations.gelu(x)
 
 
-def _bias_gelu(x: Array, bias: Array, attributes: Mapping[str, Any]) -> Array:
-    return activations.gelu(x + bias)
-
-
 def _fast_gelu(x: Array, *rest: Any) -> Array:
     bias = rest[0] if len(rest) > 1 else None
     return activations.gelu_by_tanh(x if bias is None else x + bias)
@@ -162,11 +158,6 @@ def _power(x: Array, y: Array, attributes: Mapping[str, Any]) -> Array:
     if y.size == 1 and y.item() in (2, 3):
         return x * x if y.item() == 2 else x * x * x
     return c_library.power(x, y)
-
-
-def _library(name: str) -> Elementwise:
-    """A function that the C library computes everywhere."""
-    return _plain("the C library's", getattr(c_library, name))
 
 
 def _swish(default: float) -> Elementwise:
@@ -187,7 +178,7 @@ REPLAYS = of_floats({
     "Sigmoid": _plain(_QUOTIENT, mlas.logistic),
     "Gelu": Elementwise("by erf or tanh, as the node says", _onnx_gelu),
     "com.microsoft:Gelu": _plain(_POLYNOMIAL, activations.gelu),
-    "com.microsoft:BiasGelu": Elementwise(_POLYNOMIAL, _bias_gelu),
+    "com.microsoft:BiasGelu": Elementwise(_POLYNOMIAL, lambda x, b, _: activations.gelu(x + b)),
     "com.microsoft:FastGelu": Elementwise(_QUOTIENT, _fast_gelu),
     "com.microsoft:QuickGelu": _swish(1.702),
     "Swish": _swish(1),
@@ -202,6 +193,6 @@ REPLAYS = of_floats({
     "Celu": _composed(activations.celu),
     "Softplus": _composed(activations.softplus),
     "Mish": _composed(activations.mish),
-    **{name.capitalize(): _library(name) for name in _LIBRARY},
+    **{name.capitalize(): _plain("the C library's", getattr(c_library, name)) for name in _LIBRARY},
     **{name.capitalize(): _vectors(name) for name in _VECTORS},
 })  # fmt: skip

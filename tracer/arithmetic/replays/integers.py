@@ -31,8 +31,8 @@ _WAYS = {
     "positions": "pairs of neighbouring positions of one channel saturate at 16 bits",
 }
 _RUNS = 4
-
-
+_SHIFT = 1 << 7
+"""What MLAS adds to activations that are int8, and to their zero points."""
 _PLACES = {
     "ConvInteger": ("x", "w", "x_zero", "w_zero"),
     "QLinearConv": (
@@ -42,8 +42,6 @@ _PLACES = {
 
 
 class _IntegerConv:
-    """The way is found on activations and weights that saturate; a model's own may not."""
-
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
         samples = list(_extreme_runs(kernel))
         for way, text in _WAYS.items():
@@ -145,8 +143,6 @@ _PAIRS = Rule(
     "products of terms 0 and 1, 2 and 3 … are added, and saturate, in 16 bits (x86-maddubs)",
     {"pairs": True},
 )
-_SHIFT = 1 << 7
-"""What MLAS adds to activations that are int8, and to their zero points."""
 
 
 class _Integers:

@@ -173,14 +173,10 @@ def _lanes_order(width: int, start: int) -> Array:
     return np.concatenate([in_turn[:, [0, 2, 1, 3]].T.ravel(), outside])
 
 
-def _divided(total: Array, count: int) -> Array:
-    return np.asarray(total / np.float32(count))
-
-
 REPLAYS = of_floats(
     {
         "ReduceSum": _Sum(),
-        "ReduceMean": _Sum(after=_divided),
+        "ReduceMean": _Sum(after=lambda total, count: np.asarray(total / np.float32(count))),
         "ReduceL1": _Sum(before=np.abs),
         "ReduceSumSquare": _Sum(before=np.square),
         "ReduceL2": _Sum(before=np.square, after=lambda total, _: np.asarray(np.sqrt(total))),
