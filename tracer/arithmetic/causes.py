@@ -19,7 +19,7 @@ import onnx
 from tracer.arithmetic import runs, switches
 from tracer.arithmetic.fingerprint import digest
 from tracer.arithmetic.replays import nchwc
-from tracer.arithmetic.rule import NotKnown, Rule, are_equal
+from tracer.arithmetic.rule import Facts, NotKnown, Rule, are_equal
 from tracer.arithmetic.runs import RuleOf, SavedGraph
 from tracer.executors.onnxruntime import kernel_nodes
 from tracer.graph.model import Model
@@ -215,7 +215,7 @@ class _Region:
                 found |= switches.differences(facts, there.facts)
         return found
 
-    def _fitted(self, mine: switches.Facts, theirs: switches.Facts) -> switches.Facts:
+    def _fitted(self, mine: Facts, theirs: Facts) -> Facts:
         """Returns facts as they are for a kernel of the second graph."""
         is_other = self._graph_cause in (FUSION, LAYOUT, OPERATOR)
         return switches.adapt(mine, theirs) if is_other else mine
@@ -285,7 +285,7 @@ def _rule(side: Side, node: onnx.NodeProto) -> Rule | str:
         return str(reason)
 
 
-def _switched(mine: switches.Facts, theirs: switches.Facts, names: Set[str]) -> dict[str, Any]:
+def _switched(mine: Facts, theirs: Facts, names: Set[str]) -> dict[str, Any]:
     return switches.switch(mine, theirs, switches.differences(mine, theirs).keys() & names)
 
 
