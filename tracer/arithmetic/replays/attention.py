@@ -15,11 +15,11 @@ import numpy as np
 from onnx import helper
 
 from tracer.arithmetic.functions import c_library
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.kernel import Inputs, Kernel
 from tracer.arithmetic.regions import replay_regions
 from tracer.arithmetic.replays import replay_of
 from tracer.arithmetic.replays.interpreter import of_floats
-from tracer.arithmetic.rule import NotKnown, Rule, reveal
+from tracer.arithmetic.rule import Facts, NotKnown, Rule, reveal
 from tracer.arithmetic.sums import Operands
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric.attention import joined_heads, split_heads
@@ -100,9 +100,7 @@ def _values_of_block(queries: int, keys: int, width: int, is_first: bool) -> dic
     return reveal_part(step).facts
 
 
-def attend(
-    facts: Mapping[str, Any], heads: Heads, added: Array | None, hidden: Array | None = None
-) -> Array:
+def attend(facts: Facts, heads: Heads, added: Array | None, hidden: Array | None = None) -> Array:
     """Returns the attention [batch, tokens, channels].
 
     `added` has the shape of scores, [batch, heads, L, T], or is broadcast to it; scores at `hidden`
@@ -127,7 +125,7 @@ def attend(
     return joined_heads(quotients)
 
 
-def _unnormalised(facts: Mapping[str, Any], scores: Array, value: Array) -> tuple[Array, Array]:
+def _unnormalised(facts: Facts, scores: Array, value: Array) -> tuple[Array, Array]:
     """Returns products of exponentials and values, and sums of exponentials (rows).
 
     Of several blocks of keys, those before are scaled where a later one has a larger score.
@@ -156,7 +154,7 @@ def _kernels() -> Any:
     return loaded("rows", "tracer.arithmetic.kernels")
 
 
-def product(facts: Mapping[str, Any], a: Array, b: Array, bias: Array | None = None) -> Array:
+def product(facts: Facts, a: Array, b: Array, bias: Array | None = None) -> Array:
     """Returns the products of heads, (N, H, M, K) and (N, H or fewer, K, P), by a head's rule.
 
     `bias` (N, H, M, P) is a further term, of rules that have one.
@@ -185,9 +183,7 @@ class _Attention:
             for rule in rules_of_heads(shapes, scale, ("softmax", "quotient")):
                 yield Rule(first.text + rule.text, {**first.facts, **rule.facts})
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         heads, added = self.operands(kernel, facts, kernel.values(inputs))
         outputs = attend(facts, heads, added), *self.presents(heads)
         names = kernel.node.output
@@ -198,13 +194,13 @@ def _attributes(kernel: Kernel, *own: str) -> dict[str, Any]:
     return {name: value for name, value in kernel.attributes.items() if name not in own}
 
 
-def _given(kernel: Kernel, facts: Mapping[str, Any], values: Sequence[Any]) -> Any:
+def _given(kernel: Kernel, facts: Facts, values: Sequence[Any]) -> Any:
     if len(kernel.node.output) > 3:
         raise NotKnown("scores as an output are not known")
     return multi_head_operands(*values, **_attributes(kernel, "scale"))
 
 
-def _projected(kernel: Kernel, facts: Mapping[str, Any], values: Sequence[Any]) -> Any:
+def _projected(kernel: Kernel, facts: Facts, values: Sequence[Any]) -> Any:
     """Multiplies the input by the weights of each head, whose bias is a further term."""
     x, w, b, mask, past, bias = [*values, *[None] * 4][:6]
     count = 3 * kernel.attributes["num_heads"]
@@ -233,7 +229,7 @@ def _rules_of_inputs(kernel: Kernel) -> Iterator[Rule]:
         yield Rule(f"inputs: {rule.text}; ", {"inputs": rule.facts})
 
 
-def _of_bytes(kernel: Kernel, facts: Mapping[str, Any], values: Sequence[Any]) -> Any:
+def _of_bytes(kernel: Kernel, facts: Facts, values: Sequence[Any]) -> Any:
     """Multiplies bytes, whose sums are exact, and then scales them."""
     x, w, bias, scale, w_scale, mask, zero, w_zero, past = [*values, *[None] * 4][:9]
     projected = matmul_integer_to_float(x, w, scale, w_scale, zero, w_zero, bias)

@@ -5,17 +5,17 @@ Source: onnxruntime, core/mlas/lib/flashattn_gqa.cpp.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tracer.arithmetic import sums
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.kernel import Inputs, Kernel
 from tracer.arithmetic.replays import attention, replay_of
 from tracer.arithmetic.replays.interpreter import of_floats
-from tracer.arithmetic.rule import NotKnown, Rule
+from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.interpreter.ops.group_query_attention import Heads, grouped_heads, places_of
 from tracer.support.types import Array
 
@@ -48,9 +48,7 @@ class _GroupQuery:
         for rule in rules if q.shape[2] > 1 else _rules_of_a_token(shapes, scale):
             yield Rule(text + rule.text, {**facts, **rule.facts})
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         values: list[Any] = kernel.values(inputs)
         q, k, v = _new_heads(kernel, values)
         total = int(values[6].item())
@@ -118,7 +116,7 @@ def _rotary(kernel: Kernel, values: Sequence[Any], heads: Array) -> Kernel:
     )
 
 
-def _turned(kernel: Kernel, facts: Mapping[str, Any], values: Sequence[Any], heads: Array) -> Array:
+def _turned(kernel: Kernel, facts: Facts, values: Sequence[Any], heads: Array) -> Array:
     step = _rotary(kernel, values, heads)
     cosines, sines = values[_COSINES : _COSINES + 2]
     inputs = {"x0": heads, **step.fixed, "x2": cosines, "x3": sines}

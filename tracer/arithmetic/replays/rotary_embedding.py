@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tracer.arithmetic.functions import mlas
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.kernel import Inputs, Kernel
 from tracer.arithmetic.replays.elementwise import indices_of, runs_of
 from tracer.arithmetic.replays.interpreter import of_floats
-from tracer.arithmetic.rule import NotKnown, Rule, are_equal
+from tracer.arithmetic.rule import Facts, NotKnown, Rule, are_equal
 from tracer.interpreter.numeric.attention import joined_heads, split_heads
 from tracer.support.types import Array
 
@@ -40,12 +40,9 @@ class _Rotary:
         text = f", {sum(plain[1::2])} of {pairs} pairs rounded each" if plain else ""
         yield Rule(f"fused multiply-add of a product{text}", {"plain": plain})
 
-    def replay(
-        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
-    ) -> list[Array]:
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         values = kernel.values(inputs)
         x = values[0]
-        assert x is not None
         cosine, sine = _tables(kernel, values)
         heads, first, second = _parts(kernel, x, cosine.shape[-1])
         real, imaginary = heads[..., first], heads[..., second]
