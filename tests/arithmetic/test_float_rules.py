@@ -79,6 +79,16 @@ def test_numpy_adds_in_lanes_of_eight():
     assert result.is_known and "8th term" in result.rule and result.spec is None
 
 
+def test_lanes_that_are_folded_are_an_accumulator():
+    def folded(a, b):
+        lanes = [np.float32(0)] * 4
+        for k, product in enumerate(a * b):
+            lanes[k % 4] = lanes[k % 4] + product
+        return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3])
+
+    assert claim(folded, 24, "float32").spec == "fp32(order=tiles(allx4,2x2))"
+
+
 def test_dot_products_of_numpy_and_torch_are_revealed():
     torch = pytest.importorskip("torch")
     for function in (

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from tracer.accumulators.spec import Register
+from tracer.accumulators.spec import Bias, Register
 from tracer.accumulators.spec.orders import (
     Chunked,
     Lanes,
     Level,
     Maddubs,
     Order,
+    Positionwise,
     Sequential,
     Sorted,
+    Terms,
     Tiles,
     Tree,
 )
 
 Choice = Register | None
 """The register of a level; None is the accumulator."""
+_LANES = 8
+"""Of a register of 256 bits."""
+_Tree = list[Any]
+"""Terms, and sums of terms, in the order in which a register adds them."""
 _Groups = tuple[frozenset[int], ...]
 """The terms of each sum of a stage."""
 
@@ -84,3 +91,69 @@ def _shapes(count: int) -> Iterator[Level]:
     for stride in range(2, (count + 1) // 2 + 1):
         for size in range(2, -(-count // stride) + 1):
             yield Level(None if size * stride >= count else size, stride=stride)
+
+
+def tree_of(order: Order, terms: Terms, bias: Bias | None = None) -> _Tree:
+    """Returns the tree of an order; the term after the last one is a bias, if it has a place."""
+    sums: list[Any] = list(range(terms.count))
+    stages = order.stages(terms)
+    for number, stage in enumerate(stages):
+        joined = [[sums[k] for k in row if k >= 0] for row in stage.groups.tolist()]
+        if bias == "first" and number == len(stages) - 1:
+            joined[0].insert(0, terms.count)
+        sums = [each[0] if number and len(each) == 1 else each for each in joined]
+    whole = [sums[0], terms.count] if bias == "last" else sums[0]
+    return canonical(whole, terms.count, terms.count)
+
+
+def canonical(branch: _Tree, count: int, bias: int | None = None) -> _Tree:
+    """Returns a tree of the first `count` terms, and of the `bias`, which becomes the next term.
+
+    Others are a residual, and channels that fill up a block. A sum that begins with a sum is one,
+    and a bias that a sum is added to is added to this sum.
+    """
+    parts: _Tree = []
+    for each in branch:
+        if isinstance(each, list):
+            parts += [part] if (part := canonical(each, count, bias)) else []
+        elif each < count or each == bias:
+            parts.append(min(each, count))
+    if len(parts) > 1 and parts[0] == count and isinstance(parts[1], list):
+        parts = [*parts[1:2], count, *parts[2:]]
+    while parts and isinstance(parts[0], list):
+        parts = [*parts[0], *parts[1:]]
+    return parts
+
+
+def order_of_tree(branches: _Tree, terms: Terms) -> Order | None:
+    """Returns an order that adds terms as a tree does, which may have others; None without one."""
+    tree = canonical(branches, terms.count)
+    return next((each for each in _likely(tree, terms) if tree_of(each, terms) == tree), None)
+
+
+def _likely(tree: _Tree, terms: Terms) -> Iterator[Order]:
+    """Yields orders that may have a tree, by its first register."""
+    first = next((at for at, each in enumerate(tree) if isinstance(each, list)), len(tree))
+    lanes = tree[1] - tree[0] if first > 1 else _LANES
+    yield from _of_terms(first, lanes, terms.count)
+    if terms.window > 1 and terms.channels > 1:
+        block = 1
+        while block < first and tree[block] == tree[block - 1] + terms.window:
+            block += 1
+        for inner in _of_terms(first, _LANES, terms.count):
+            yield Positionwise(0 if block >= terms.channels else block, inner)
+
+
+def _of_terms(first: int, lanes: int, count: int) -> Iterator[Order]:
+    """Yields orders whose first register adds so many terms, or lanes of vectors."""
+    yield from (Sequential(), Tree())
+    if first < count:
+        yield Chunked(first)
+    if lanes < 2:
+        return
+    yield Lanes(lanes)
+    every, folds = Level(None, stride=lanes), range(1, lanes.bit_length() - 1)
+    yield Tiles((every, *(Level(2) for _ in folds)))
+    yield Tiles((every, *(Level(2, stride=lanes >> fold) for fold in folds)))
+    yield from (Tiles((every, Level(size))) for size in (2, 4, lanes // 2))
+    yield Tiles((every, Level(2, stride=2), Level(2, stride=2)))

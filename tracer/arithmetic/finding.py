@@ -157,7 +157,7 @@ def _block_words(block: BlockFma) -> str:
 
 def _float_words(accumulator: FloatAccumulator) -> str:
     form = accumulator.format
-    order = "one after the other"
+    order = _order_words(accumulator.order)
     if accumulator.chunk:
         order = f"in chunks of {accumulator.chunk} terms, then the chunks"
     product = "multiplied and added in one rounding (FMA)"
@@ -165,7 +165,10 @@ def _float_words(accumulator: FloatAccumulator) -> str:
         product = f"multiplied in {accumulator.product or form}, then added"
     rounding = {"rne": "to nearest", "rz": "towards 0", "floor": "down", "sr": "at random"}
     ends = f"rounded {rounding[accumulator.rounding.name]}"
-    return f"{order}, {product}, in {form}, {ends}" + ", saturating" * accumulator.saturates
+    ends += ", saturating" * accumulator.saturates + ", the bias last" * (
+        accumulator.bias == "last"
+    )
+    return f"{order}, {product}, in {form}, {ends}"
 
 
 def branches_of(order: Order, terms: Terms) -> Branch:

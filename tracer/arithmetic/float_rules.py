@@ -1,8 +1,8 @@
 """How a black box adds products of floats: its format, rounding, order, and blocks.
 
 Candidates meet random single products first, then sums of two, then whole sums; only those that
-agree so far go on. So formats, roundings and ways to multiply are parted from orders. Sums in
-float32 or float64 whose order no accumulator has are trees, which masked probes find.
+agree so far go on. So formats, roundings and ways to multiply are parted from orders. Sums
+in float32 or float64 in another order are trees, which masked probes find.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from tracer.accumulators.spec.float_accumulator import (
     Subnormals,
     float_format,
 )
+from tracer.accumulators.spec.orders import Terms
 from tracer.arithmetic import sums, trees
 from tracer.arithmetic.black_box import BlackBox, Numbers
+from tracer.arithmetic.candidates import order_of_tree
 from tracer.arithmetic.finding import Finding, branches_of_program, drawn
 from tracer.arithmetic.rule import LEAST_RESULTS, NotKnown
 from tracer.errors import UsageError
@@ -281,6 +283,10 @@ def emulated(candidate: Candidate, left: Array, right: Array) -> Array:
             products, ones = left * right, np.ones((left.shape[1], 1))
             indices = np.zeros((len(left), 1), np.int64)
             start = np.zeros((1, 1))
+            if not candidate.is_plain:
+                terms = Terms(left.shape[1])
+                staged = compiled_sums.by_stages(products, ones, start, candidate, terms)
+                return staged.values[:, 0]
             return compiled_sums.sequential(products, ones, start, candidate, 0, indices).values[
                 :, 0
             ]
@@ -449,8 +455,14 @@ def _tree(box: BlackBox, random: np.random.Generator, kind: type[Any]) -> Findin
     for rule in sums.sum_rules(lambda terms: float(box.sums(terms[None], ones)[0]), box.terms):
         if all(_explains(box, random, rule.facts, kind) for _ in range(LEAST_RESULTS // _CHUNK)):
             program = rule.facts["program"]
-            tree = drawn(branches_of_program(program), box.terms)
+            branches = branches_of_program(program)
+            tree = drawn(branches, box.terms)
             has_products = is_single and not box.is_plain_sum
+            order = order_of_tree(branches, Terms(box.terms))
+            if has_products and order is not None:
+                accumulator = FloatAccumulator(SINGLE, fused=rule.facts["fused"], order=order)
+                if _Probes(box, random).verifies(accumulator):
+                    return replace(Finding.of(accumulator, box.terms), tree=tree)
             text = rule.text if has_products else trees.describe(program)
             return Finding(f"{text}, in {name}", None, {**rule.facts, "type": name}, tree)
     raise NotKnown(f"the order of its additions is a tree, but no arithmetic of {name} explains it")

@@ -24,8 +24,6 @@ from tracer.accumulators.spec import Bias, Register
 from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.orders import (
-    Chunked,
-    Lanes,
     Level,
     Order,
     Positionwise,
@@ -33,10 +31,10 @@ from tracer.accumulators.spec.orders import (
     Sequential,
     Terms,
     Tiles,
-    Tree,
 )
 from tracer.accumulators.spec.policy import Entry, Policy, first_matches
 from tracer.analyzers.attribution import attribute
+from tracer.arithmetic import candidates
 from tracer.arithmetic.finding import branches_of_program
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.known_rules import KnownRules
@@ -55,9 +53,6 @@ _BYTES = {
 }  # fmt: skip
 """The input with the weights, of kernels that add products of bytes."""
 _CONVOLUTIONS = ("Conv", "FusedConv", "QLinearConv", "ConvInteger")
-_LANES = 8
-_Tree = list[Any]
-"""Terms, and sums of terms, in the order in which a register adds them."""
 
 
 class Found(NamedTuple):
@@ -214,18 +209,16 @@ def order_of_floats(own: Kernel, kernel: Kernel, facts: Mapping[str, Any]) -> Ke
     """
     terms, sums = _terms(own), _commonest(facts)
     branches = branches_of_program(sums["program"])
-    tree = _canonical(branches, terms.count)
-    orders = (each for each in _candidates(tree, terms) if _tree_of(each, terms) == tree)
-    order = next(orders, None)
+    order = candidates.order_of_tree(branches, terms)
     if order is None:
         raise NotKnown("no order of accumulators is that of its kernel")
     fused, bias = bool(sums["fused"]), _terms(kernel).count
-    whole = _canonical(branches, terms.count, bias)
-    if own.shape(2) is None or whole == tree:
+    whole = candidates.canonical(branches, terms.count, bias)
+    if own.shape(2) is None or whole == candidates.canonical(branches, terms.count):
         return KernelOrder(order, fused)
     places: tuple[Bias, ...] = ("last", "first")
     for place in places:
-        if _tree_of(order, terms, place) == whole:
+        if candidates.tree_of(order, terms, place) == whole:
             return KernelOrder(order, fused, place)
     raise NotKnown("no accumulator adds a bias where its kernel does")
 
@@ -249,56 +242,3 @@ def _commonest(facts: Mapping[str, Any]) -> Mapping[str, Any]:
             counts[number] += height * width
     found: Mapping[str, Any] = facts["sums"][max(counts, key=lambda n: counts[n])]
     return found
-
-
-def _tree_of(order: Order, terms: Terms, bias: Bias | None = None) -> _Tree:
-    """Returns the tree of an order; the term after the last one is a bias, if it has a place."""
-    sums: list[Any] = list(range(terms.count))
-    stages = order.stages(terms)
-    for number, stage in enumerate(stages):
-        joined = [[sums[k] for k in row if k >= 0] for row in stage.groups.tolist()]
-        if bias == "first" and number == len(stages) - 1:
-            joined[0].insert(0, terms.count)
-        sums = [each[0] if number and len(each) == 1 else each for each in joined]
-    whole = [sums[0], terms.count] if bias == "last" else sums[0]
-    return _canonical(whole, terms.count, terms.count)
-
-
-def _canonical(branch: _Tree, count: int, bias: int | None = None) -> _Tree:
-    """Returns a tree of the first `count` terms, and of the `bias`, which becomes the next term.
-
-    Others are a residual, and channels that fill up a block. A sum that begins with a sum is one,
-    and a bias that a sum is added to is added to this sum.
-    """
-    parts: _Tree = []
-    for each in branch:
-        if isinstance(each, list):
-            parts += [part] if (part := _canonical(each, count, bias)) else []
-        elif each < count or each == bias:
-            parts.append(min(each, count))
-    if len(parts) > 1 and parts[0] == count and isinstance(parts[1], list):
-        parts = [*parts[1:2], count, *parts[2:]]
-    while parts and isinstance(parts[0], list):
-        parts = [*parts[0], *parts[1:]]
-    return parts
-
-
-def _candidates(tree: _Tree, terms: Terms) -> Iterator[Order]:
-    """Yields orders that may have a tree, by its first register."""
-    first = next((at for at, each in enumerate(tree) if isinstance(each, list)), len(tree))
-    yield from _plain(first, terms.count)
-    if terms.window > 1 and terms.channels > 1:
-        block = 1
-        while block < first and tree[block] == tree[block - 1] + terms.window:
-            block += 1
-        for inner in _plain(first, terms.count):
-            yield Positionwise(0 if block >= terms.channels else block, inner)
-
-
-def _plain(first: int, count: int) -> Iterator[Order]:
-    yield Sequential()
-    if first < count:
-        yield Chunked(first)
-    lanes = Level(None, stride=_LANES)
-    yield from (Tiles((lanes, Level(4))), Tiles((lanes, Level(2), Level(2))))
-    yield from (Tiles((lanes, Level(2, stride=2), Level(2, stride=2))), Lanes(_LANES), Tree())
