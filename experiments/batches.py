@@ -247,7 +247,7 @@ def with_card(text: str, machine: Mapping[str, Any], pages: Mapping[str, Any]) -
         for row in run["operators"]:
             each = row["time_us"] / row["calls"] if row["calls"] else 0.0
             rows[row["op_type"]] = (
-                f"{row['time_us'] * scale:.3f}", f"{row['time_share'] or 0:.1%}", f"{each:,.1f}"
+                f"{row['time_us'] * scale:.4f}", f"{row['time_share'] or 0:.1%}", f"{each:,.1f}"
             )  # fmt: skip
             if row["op_type"] == "conv2d":
                 calls[batch] = each
@@ -259,7 +259,7 @@ def with_card(text: str, machine: Mapping[str, Any], pages: Mapping[str, Any]) -
                       f"{device_us:,.1f}", f"{device_us / run['wall_us']:.0%}"))  # fmt: skip
     first = next(iter(calls.values()))
     convolution = {
-        str(batch): (f"{call * _CONVOLUTIONS * IMAGES / batch / 1e6:.3f}", f"{call:,.1f}",
+        str(batch): (f"{call * _CONVOLUTIONS * IMAGES / batch / 1e6:.4f}", f"{call:,.1f}",
                      _times(call, first))
         for batch, call in calls.items()
     }  # fmt: skip

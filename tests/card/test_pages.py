@@ -80,7 +80,7 @@ def test_pages_keep_the_figures_of_the_processor():
     assert "| ms of the backward pass | 1,845 | 9,469 | 3.6 |" in page
     assert "| and of the wall | 2.0% | 65% | 40.0% |" in page
     text = batches.with_card((PAGES / "3-batches.md").read_text("utf-8"), machine, made_up(names))
-    assert "| 300.5 | 0.200 | 80.0% | 10.0 |" in text  # 20 µs for each of 10,000 images
+    assert "| 300.5 | 0.2000 | 80.0% | 10.0 |" in text  # 20 µs for each of 10,000 images
 
 
 def test_the_card_measured_every_network(card):
