@@ -146,9 +146,10 @@ def _likely(tree: _Tree, terms: Terms) -> Iterator[Order]:
 
 def _of_terms(first: int, lanes: int, count: int) -> Iterator[Order]:
     """Yields orders whose first register adds so many terms, or lanes of vectors."""
-    yield from (Sequential(), Tree())
+    yield Sequential()
     if first < count:
         yield Chunked(first)
+    yield Tree()
     if lanes < 2:
         return
     yield Lanes(lanes)
