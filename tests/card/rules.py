@@ -231,8 +231,10 @@ def candidates(case, order):
     scales = (None,)
     if case.scales() is not None and not all((each == 1).all() for each in case.scales()):
         scales = ("product", "rows", "columns")
-    casts = ("rne", "rz", None) if case.dtype == "tf32" else (None,)
     for block in _blocks(case, order):
+        casts = ("rne", "rz") if case.dtype == "tf32" else ()
+        if not (casts and block.startswith("bfma")):  # a kernel without tensor cores keeps float32
+            casts = (*casts, None)
         for one in [order] if order is not None else _orders(case, block):
             forms = (None, case.out) if case.out != "fp32" else (None,)
             joins = product(forms, forms) if one[0] == "join" or one[1] else [(None, None)]

@@ -72,6 +72,10 @@ PLANTED = [
      Rule(chain(128, 32), H100["fp8-e4m3"], scales="columns"), "tc:h100"),
     (Case("mm", "fp16", 32, 32, 64, ("out=fp32",)),
      Rule(chain(64, 16), "bfma(16,23,fp32,rne,least=-133)"), "bfma(16,23,fp32,rne,least=-133)"),
+    (Case("mm", "tf32", 1, 32, 64), Rule(interleaved(64, 4, 8), "fp32(fused)"), None),
+    (Case("scaled", "fp8-e5m2/fp8-e4m3", 32, 32, 128, ("out=fp32",)),
+     Rule(chain(128, 32), "bfma(32,13,e8m13,operands=e5m3,least=-133)"),
+     "bfma(32,13,e8m13,operands=e5m3,least=-133)"),
     (Case("mm", "fp32", 16, 16, 64), Rule(interleaved(64, 4, 8), "fp32(fused)"), None),
     (Case("mm", "fp32", 1, 32, 100), Rule(chain(100, 1), "fp32"), "fp32"),
 ]  # fmt: skip
