@@ -10,7 +10,7 @@ from tests.arithmetic.random_rules import integer_box, integer_rule, integer_sum
 from tracer.accumulators.spec import kinds
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.arithmetic.black_box import BlackBox, Operands
-from tracer.arithmetic.integer_rules import draw
+from tracer.arithmetic.integer_search import draw
 from tracer.errors import InputError, UsageError
 
 

@@ -8,35 +8,25 @@ terms share it. The accumulators that are left are tried on random vectors, the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice, pairwise
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
 
-from tracer.accumulators.engine import dots
-from tracer.accumulators.engine.tile_sums import checked, program
-from tracer.accumulators.kernels import loaded
-from tracer.accumulators.spec import NARROWEST, WIDEST, Overflow, Register, RoundingName
+from tracer.accumulators.spec import NARROWEST, WIDEST, Register, RoundingName
 from tracer.accumulators.spec.accumulator import Accumulator, Rounding, needed, rounded
-from tracer.accumulators.spec.orders import Order, Sequential, Terms
-from tracer.arithmetic import candidates
+from tracer.accumulators.spec.orders import Sequential
+from tracer.arithmetic import integer_search
 from tracer.arithmetic.black_box import BlackBox
 from tracer.arithmetic.finding import Finding
-from tracer.arithmetic.rule import LEAST_RESULTS, NotKnown
+from tracer.arithmetic.integer_search import MODES, Choice, Family, Search
+from tracer.arithmetic.rule import NotKnown
 from tracer.support.types import Array
 
-_MODES: tuple[Overflow, ...] = ("saturate", "symmetric", "wrap", "zero")
 _ROUNDINGS = tuple(name for name in get_args(RoundingName) if name != "stochastic")
 _MOST_SHIFT = 32
 _SEEDS = 1 << 12
 """Seeds of stochastic rounding that are tried."""
-_FEW, _FIRST, _CHUNK = 12, 64, 1000
-"""Random vectors that candidates meet first and then; vectors of a step of the verification."""
-_MOST_CANDIDATES = 60_000
-"""Some ten seconds."""
-_WIDE = 40
-"""Widths that no probe shows are tried below it."""
 _USUAL = (32, 64)
 """Widths that a sum without overflow is said to have."""
 
@@ -46,6 +36,7 @@ class ProductRule:
     """How a product enters the sum, and the greatest products (up, down) that enter unlimited.
 
     `bits` is the width of the narrowest register that a single product meets; None if none is met.
+    If the last register wraps, `last`, sums are told modulo its range alone.
     """
 
     shift: int
@@ -53,40 +44,107 @@ class ProductRule:
     up: int
     down: int
     bits: int | None
+    last: Register | None = None
+
+    def told(self, sums: Array) -> Array:
+        """Returns what the last register makes of exact sums, if it wraps."""
+        return sums if self.last is None else _wrapped(sums, self.last)
+
+    def rounded(self, products: Array) -> Array:
+        """Returns what products (..., K) add to the sum, without a limit, in units of 2^shift."""
+        return rounded(products, self.shift, self.rounding) if self.shift else products
 
     def apply(self, products: Array) -> Array:
         """Returns what products (..., K) add to the sum, without a limit."""
-        if not self.shift:
-            return products
-        return rounded(products, self.shift, self.rounding) << self.shift
+        return self.rounded(products) << self.shift
+
+    @property
+    def like(self) -> Accumulator:
+        """An accumulator that rounds products so."""
+        return Accumulator(WIDEST, product_shift=self.shift, product_rounding=self.rounding)
+
+
+def _wrapped(sums: Array, register: Register) -> Array:
+    low, high = register.range
+    return (sums - low & high - low) + low
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The registers that sums leave, the narrowest first, and the terms that share the first."""
+    """The registers that sums leave, the narrowest first, and the terms that share the first.
+
+    `outer` is the last register if it is known. If it is not one that wraps, it is the narrowest,
+    and the terms that are `shared` add up before it, in any register.
+    """
 
     registers: tuple[Register, ...]
     shared: frozenset[int]
+    outer: tuple[Register, ...] = ()
+
+    @property
+    def narrow(self) -> tuple[Register, ...]:
+        """The narrowest registers, which differ in what they do beyond their range."""
+        return tuple(each for each in self.registers if each.bits == self.registers[0].bits)
+
+    @property
+    def is_before_the_last(self) -> bool:
+        """Whether the terms that are shared are those of the last level of tiles."""
+        return bool(self.outer) and self.outer[0].overflow != "wrap"
 
 
 def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
     """Returns the accumulator that adds as the black box does. Raises NotKnown if none does."""
     rules = find_product_rules(box)
     limits = find_limits(box, rules[0])
-    search = _Search.of(box, random, rules[0], limits)
+    is_exact = limits is None
+    if limits and len(limits.shared) == box.terms:  # every sum ends in the narrowest register
+        narrow = limits.narrow
+        if narrow[0].overflow == "wrap":
+            rules = find_product_rules(box, narrow[0])
+            before = find_limits(box, rules[0]) or limits
+            limits = replace(before, outer=narrow)
+        else:
+            shared = _shared_before(box, rules[0], narrow[0])
+            limits = replace(limits, shared=shared, outer=narrow)
+            bits = _product_bits_before(box, rules[0], narrow[0], max(shared))
+            rules = [replace(rule, bits=bits) for rule in rules]
+    reason = ""
     for rule in rules:
-        for accumulator in islice(
-            _accumulators(box, rule, limits, search.outputs), _MOST_CANDIDATES
-        ):
-            if search.fits(accumulator) and search.verifies(accumulator):
-                if limits is None:
-                    return Finding.exact(accumulator)
-                return Finding.of(accumulator, box.terms)
-    raise NotKnown(search.reason)
+        search = _search(box, random, rule, limits)
+        accumulator = search.find(_families(box, rule, limits))
+        if accumulator is not None:
+            return Finding.exact(accumulator) if is_exact else Finding.of(accumulator, box.terms)
+        reason = reason or search.reason
+    raise NotKnown(reason)
 
 
-def find_product_rules(box: BlackBox) -> list[ProductRule]:
-    """Returns the ways in which products may be rounded, as single products at term 0 tell."""
+def _search(
+    box: BlackBox, random: np.random.Generator, rule: ProductRule, limits: Limits | None
+) -> Search:
+    """Returns the search on vectors whose sums are about as wide as the registers of probes."""
+    bits = [each.bits for each in limits.registers] if limits else []
+    bits += [] if rule.bits is None else [rule.bits]
+    most = (box.operands.left.largest * box.operands.right.largest).bit_length()
+    low = min(bits, default=2) - np.log2(box.terms) - 2
+    scale = max(low, 1), max(bits, default=most) + 1.5, most
+    return Search(box, random, scale, rule.rounded, rule.like)
+
+
+def _most_bits(box: BlackBox) -> int:
+    """Returns the bits of a register that no sum leaves, one more than these."""
+    largest = box.terms * box.operands.left.largest * box.operands.right.largest
+    return int(needed(np.array([2 * largest]))[0])
+
+
+def _registers_up_to(bits: int) -> list[Register]:
+    return [Register(each, mode) for each in range(NARROWEST, bits + 1) for mode in MODES]
+
+
+def find_product_rules(box: BlackBox, last: Register | None = None) -> list[ProductRule]:
+    """Returns the ways in which products may be rounded, as single products at term 0 tell.
+
+    `last` is the last register, if it wraps.
+    """
     values = _ladder(box)
     rows = np.zeros((len(values), box.terms), np.int64)
     rows[:, 0] = values
@@ -95,8 +153,9 @@ def find_product_rules(box: BlackBox) -> list[ProductRule]:
     outputs = outputs[order]
     rules = [(0, Rounding())]
     rules += [(shift, Rounding(name)) for shift in range(1, _MOST_SHIFT + 1) for name in _ROUNDINGS]
-    found = [_product_rule(values, outputs, *rule) for rule in rules]
-    drawn = [_product_rule(values, outputs, shift, None) for shift in range(1, _MOST_SHIFT + 1)]
+    found = [_product_rule(values, outputs, *rule, last) for rule in rules]
+    shifts = range(1, _MOST_SHIFT + 1)
+    drawn = [_product_rule(values, outputs, shift, None, last) for shift in shifts]
     longest = max(each.up + each.down for each in found)
     at_random = max(drawn, key=lambda rule: rule.up + rule.down)
     if at_random.up + at_random.down > 2 * longest:
@@ -115,28 +174,29 @@ def _ladder(box: BlackBox) -> Array:
 
 
 def _product_rule(
-    values: Array, outputs: Array, shift: int, rounding: Rounding | None
+    values: Array, outputs: Array, shift: int, rounding: Rounding | None, last: Register | None
 ) -> ProductRule:
     """Returns how far, from 0 up and down, a rule explains the outputs; None draws at random."""
     column = values[:, None]
     floor = (values >> shift) << shift
+    rule = ProductRule(shift, rounding or Rounding("stochastic"), 0, 0, None, last)
     if rounding is None:
-        is_right = (outputs == floor) | ((outputs == floor + (1 << shift)) & (floor != values))
+        above = rule.told(floor + (1 << shift))
+        is_right = (outputs == rule.told(floor)) | ((outputs == above) & (floor != values))
     else:
-        predicted = rounded(column, shift, rounding)[:, 0] << shift if shift else values
-        is_right = outputs == predicted
+        is_right = outputs == rule.told(rule.apply(column)[:, 0])
     ends = []
     for sign in (1, -1):
         side = np.flatnonzero(values * sign > 0)[::sign]
         wrong = np.flatnonzero(~is_right[side])
-        last = int(wrong[0]) if len(wrong) else len(side)
-        ends.append((int(values[side[last - 1]]) if last else 0, last == len(side)))
+        reach = int(wrong[0]) if len(wrong) else len(side)
+        ends.append((int(values[side[reach - 1]]) if reach else 0, reach == len(side)))
     (up, is_free), (down, is_free_down) = ends
     bits = None
     if not (is_free and is_free_down):
         beyond = up if not is_free else -down - 1
         bits = max(int(needed(np.array([beyond]))[0]), NARROWEST)
-    return ProductRule(shift, rounding or Rounding("stochastic"), up, -down, bits)
+    return replace(rule, up=up, down=-down, bits=bits)
 
 
 def _find_seed(box: BlackBox, rule: ProductRule) -> Rounding:
@@ -147,8 +207,8 @@ def _find_seed(box: BlackBox, rule: ProductRule) -> Rounding:
     outputs, actual = box.of_products(products)
     for seed in range(_SEEDS):
         rounding = Rounding("stochastic", seed)
-        terms = rounded(actual, rule.shift, rounding) << rule.shift
-        if np.array_equal(terms.sum(1), outputs):
+        terms = replace(rule, rounding=rounding).apply(actual)
+        if np.array_equal(rule.told(terms.sum(1)), outputs):
             return rounding
     raise NotKnown(
         f"products lose {rule.shift} low bits at random, by none of the seeds below {_SEEDS}"
@@ -180,7 +240,7 @@ def find_limits(box: BlackBox, rule: ProductRule) -> Limits | None:
             del found[register]
     if not found:
         return None
-    registers = sorted(found, key=lambda each: (each.bits, _MODES.index(each.overflow)))
+    registers = sorted(found, key=lambda each: (each.bits, MODES.index(each.overflow)))
     term, _, members = found[registers[0]]
     return Limits(tuple(registers), _shared(box, rule, term, members))
 
@@ -199,7 +259,7 @@ def _sums_of(
     for product, row in zip(products, rows, strict=True):
         product[row] = term
     outputs, actual = box.of_products(products)
-    return outputs, rule.apply(actual).sum(1)
+    return outputs, rule.told(rule.apply(actual).sum(1))
 
 
 def _least_counts(
@@ -228,13 +288,15 @@ def _registers(rule: ProductRule, term: int, count: int, output: int) -> Iterato
     """Yields the registers that turn `count` equal terms, one too many, into `output`."""
     total = int(rule.apply(np.array([[term]]))[0, 0]) * int(count)
     for bits in range(NARROWEST, WIDEST + 1):
-        for mode in _MODES:
-            low, high = Register(bits, mode).range
+        for mode in MODES:
+            register = Register(bits, mode)
+            low, high = register.range
             if low <= total <= high or not low <= total * (count - 1) // count <= high:
                 continue
-            limited = {"wrap": (total - low) % (1 << bits) + low, "zero": 0}
-            if output == limited.get(mode, low if total < 0 else high):
-                yield Register(bits, mode)
+            limited = {"wrap": int(_wrapped(np.array(total), register)), "zero": 0}
+            ending = limited.get(mode, low if total < 0 else high)
+            if output == rule.told(np.array(ending)):
+                yield register
 
 
 def _shared(box: BlackBox, rule: ProductRule, term: int, members: Array) -> frozenset[int]:
@@ -245,29 +307,87 @@ def _shared(box: BlackBox, rule: ProductRule, term: int, members: Array) -> froz
     return frozenset(overflowing) | frozenset(members[:-1].tolist())
 
 
-def _accumulators(
-    box: BlackBox, rule: ProductRule, limits: Limits | None, outputs: Array
-) -> Iterator[Accumulator]:
-    """Yields the accumulators that explain all probes, the simplest first."""
+def _shared_before(box: BlackBox, rule: ProductRule, last: Register) -> frozenset[int]:
+    """Returns the terms that reduce term 0 before their sum is added to the last register.
+
+    Term 0 alone is one too many for it.
+    """
+    products = np.zeros((box.terms - 1, box.terms), np.int64)
+    products[:, 0] = 1 << last.bits - 1
+    products[:, 1:] = np.eye(box.terms - 1, dtype=np.int64) * (-3 << max(last.bits - 3, rule.shift))
+    outputs, actual = box.of_products(products)
+    others = np.flatnonzero(outputs == rule.apply(actual).sum(1)) + 1
+    return frozenset([0, *others.tolist()])
+
+
+def _product_bits_before(
+    box: BlackBox, rule: ProductRule, last: Register, other: int
+) -> int | None:
+    """Returns the width of the narrowest register that a product meets before the last one.
+
+    Terms 0 and `other`, which nearly cancel, add up before the last register.
+    """
+    rest = 1 << max(last.bits - 3, rule.shift)
+    largest = box.operands.left.largest * box.operands.right.largest
+    products = np.zeros((max((largest // rest).bit_length(), 1), box.terms), np.int64)
+    products[:, 0] = rest << np.arange(len(products))
+    products[:, other] = rest - products[:, 0]
+    outputs, actual = box.of_products(products)
+    exact = rule.apply(actual).sum(1)
+    low, high = last.range
+    wrong = np.flatnonzero((outputs != exact) & (exact >= low) & (exact <= high))
+    return int(needed(actual[wrong[:1], 0])[0]) - 1 if len(wrong) and other else rule.bits
+
+
+def _families(box: BlackBox, rule: ProductRule, limits: Limits | None) -> Iterator[Family]:
+    """Yields the accumulators that may explain all probes, the simplest first."""
     largest = box.terms * box.operands.left.largest * box.operands.right.largest
-    bound = int(needed(np.array([2 * largest]))[0])
-    wide = next((bits for bits in _USUAL if bits >= bound), WIDEST)
-    seen = limits.registers if limits else ()
-    most = max(int(needed(np.array([outputs.min(), outputs.max()])).max()), NARROWEST)
-    outer = [*seen, Register(wide), *(Register(most, mode) for mode in _MODES if most < bound)]
-    if limits is None:  # products alone may overflow, as the accumulator would
-        outer = [Register(wide, mode) for mode in (_MODES if rule.bits else _MODES[:1])]
-    outer = list(dict.fromkeys(outer))
+    most = int(needed(np.array([2 * largest]))[0])
+    wide = next((bits for bits in _USUAL if bits >= most), WIDEST)
     widths: list[int | None] = [None]
     if rule.bits is not None:
         widths.append(max(rule.bits - rule.shift, NARROWEST))
-    if any(each.overflow == "zero" for each in seen):
+    if limits is None:  # products alone may overflow, as the accumulator would
+        outer = [Register(wide, mode) for mode in (MODES if rule.bits else MODES[:1])]
+        yield Family(Sequential(), outer, widths)
+        return
+    if any(each.overflow == "zero" for each in (*limits.registers, *limits.outer)):
         widths += _widths_of_zeroed_products(box, rule)
-    for order, register, bits in _choices(box.terms, limits, outer, widths):
-        yield Accumulator(
-            register.bits, register.overflow, order, product_bits=bits,
-            product_shift=rule.shift, product_rounding=rule.rounding,
-        )  # fmt: skip
+    least = limits.registers[0].bits
+    every = [Register(bits, mode) for bits in range(least, most + 1) for mode in MODES]
+    every = list(dict.fromkeys([*limits.registers, Register(wide), *every]))
+    all_widths = [None, *range(NARROWEST, most + 1)] if len(widths) > 1 else widths
+    for products in (widths, all_widths):
+        few = every if products is widths else [*limits.registers, Register(wide)]
+        for order in integer_search.named_orders(box.terms):
+            yield Family(order, limits.outer or few, products)
+        yield from _of_tiles(box.terms, 1, limits, every, products)
+        for order in integer_search.pair_orders(box.terms):
+            yield Family(order, limits.outer or few, products)
+        if products is widths:
+            yield from _of_tiles(box.terms, 2, limits, every, products)
+    yield from _of_tiles(box.terms, 3, limits, every, widths)
+    some: list[Choice] = [None, *limits.registers]
+    for order in integer_search.tile_orders(box.terms, 2):
+        yield Family(order, limits.outer or limits.registers, widths[:1], (some, some))
+
+
+def _of_tiles(
+    count: int, depth: int, limits: Limits, every: Sequence[Register], widths: Sequence[int | None]
+) -> Iterator[Family]:
+    """Yields the accumulators with so many levels of tiles, that agree with the limits."""
+    inner: Sequence[Choice] = every if limits.is_before_the_last else limits.narrow
+    most = limits.narrow[0].bits + count.bit_length()  # of sums of what the narrow register holds
+    above = [each for each in every if each.bits <= most or each in limits.registers]
+    below = every if depth < 3 else limits.registers
+    widest = max(every, key=lambda register: register.bits)
+    for place in range(depth):
+        levels: list[Sequence[Choice]] = [[None, *below]] * place + [inner]
+        # what is above a known register, and before the last one, is in the last one
+        higher: Sequence[Choice] = [None] if limits.is_before_the_last else [None, *above]
+        levels += [higher] * (depth - place - 1)
+        for order in integer_search.tile_orders(count, depth, place, limits.shared):
+            yield Family(order, limits.outer or [widest, *above], widths, tuple(levels))
 
 
 def _widths_of_zeroed_products(box: BlackBox, rule: ProductRule) -> Iterator[int]:
@@ -284,197 +404,3 @@ def _widths_of_zeroed_products(box: BlackBox, rule: ProductRule) -> Iterator[int
     is_dropped = (outputs == (box.terms - 1) * small).all(1)
     if is_dropped.any():
         yield int(bits[np.argmax(is_dropped)]) - rule.shift
-
-
-def _choices(
-    count: int, limits: Limits | None, outer: Sequence[Register], widths: Sequence[int | None]
-) -> Iterator[tuple[Order, Register, int | None]]:
-    """Yields orders, registers of the last sum, and widths of a product."""
-    if limits is None:
-        yield from _combinations(iter([Sequential()]), outer, widths)
-        return
-    least = limits.registers[0].bits
-    narrow = [each for each in limits.registers if each.bits == least]
-    shared = None if len(limits.shared) == count else limits.shared
-    others = (None, *limits.registers)
-    yield from _combinations(candidates.plain_orders(count), outer, widths)
-    yield from _combinations(
-        candidates.tile_orders(count, narrow, others, shared, 1), outer, widths
-    )
-    yield from _combinations(candidates.pair_orders(count), outer, widths)
-    yield from _combinations(
-        candidates.tile_orders(count, narrow, others, shared, 2), outer, widths
-    )
-    # registers that probes do not show, as wider ones meet their sums before or after
-    near = [Register(bits, mode) for bits in range(least, least + 8) for mode in _MODES]
-    yield from _combinations(
-        candidates.tile_orders(count, near, (None,), shared, 1), outer, widths[:1]
-    )
-    any_width = [Register(bits, mode) for bits in range(least + 1, _WIDE) for mode in _MODES]
-    for depth in (1, 2):
-        orders = candidates.tile_orders(count, narrow, (None,), shared, depth)
-        yield from _combinations(orders, any_width, widths[:1])
-    for depth, further in ((2, (None, *near)), (3, others)):
-        orders = candidates.tile_orders(count, narrow, further, shared, depth)
-        yield from _combinations(orders, outer, widths[:1])
-
-
-def _combinations(
-    orders: Iterator[Order], registers: Sequence[Register], widths: Sequence[int | None]
-) -> Iterator[tuple[Order, Register, int | None]]:
-    """Yields every combination; an order is planned once."""
-    return (
-        (order, register, bits) for order in orders for bits in widths for register in registers
-    )
-
-
-def draw(
-    box: BlackBox, random: np.random.Generator, count: int, scale: tuple[float, float]
-) -> tuple[Array, Array]:
-    """Returns random operands (count, terms), whose products have some of `scale` bits.
-
-    Some vectors are sparse, and some are of one magnitude.
-    """
-    sides = box.operands.left, box.operands.right
-    bits = [float(np.log2(side.largest)) for side in sides]
-    total = np.clip(random.uniform(*scale, count), 0, sum(bits))
-    least = np.maximum(total - bits[1], 0)
-    share = least + random.random(count) * (np.minimum(total, bits[0]) - least)
-    if box.is_plain_sum:
-        share = np.minimum(total, bits[0])
-    shape, out = (count, box.terms), []
-    signs = _signs(random, shape)
-    is_first_signed = sides[0].low < 0
-    for place, (side, wide) in enumerate(zip(sides, (share, total - share), strict=True)):
-        top = np.exp2(wide)[:, None]
-        uniform = random.uniform(0, top + 1, shape)
-        values = np.where(random.random((count, 1)) < 0.3, top, uniform).astype(np.int64)
-        values *= np.where(random.random((count, 1)) < 0.2, random.random(shape) < 0.3, True)
-        if (place == 0) == is_first_signed:
-            values *= signs
-        elif side.low < 0 and random.random() < 0.5:
-            values *= random.choice([-1, 1], (count, 1))
-        out.append(np.clip(values, side.low, side.high))
-    if box.is_plain_sum:
-        out[1] = np.ones(shape, np.int64)
-    return out[0], out[1]
-
-
-def _signs(random: np.random.Generator, shape: tuple[int, int]) -> Array:
-    """Returns signs: at random, in runs, with one change, by the lane of a term, or constant."""
-    count, terms = shape
-    places, one = np.arange(terms)[None], (count, 1)
-    spans = 1 << random.integers(0, max(terms.bit_length() - 1, 1), one)
-    lanes = random.integers(2, max(terms // 2, 2) + 1, one)
-    by_lane = np.take_along_axis(
-        random.choice([-1, 1], shape), places % np.minimum(lanes, terms), 1
-    )
-    patterns = (
-        random.choice([-1, 1], shape), places // spans % 2 * 2 - 1,
-        np.where(places < random.integers(1, terms + 1, one), 1, -1), by_lane, np.ones(shape, int),
-    )  # fmt: skip
-    kind = random.choice(len(patterns), one, p=[0.35, 0.2, 0.15, 0.2, 0.1])
-    return np.asarray(np.choose(kind, patterns) * random.choice([-1, 1], one))
-
-
-@dataclass
-class _Search:
-    """Random vectors that candidates meet, and what the black box makes of their products."""
-
-    box: BlackBox
-    random: np.random.Generator
-    scale: tuple[float, float, float]
-    reason: str = "no accumulator explains the probes"
-    _most: float = 0.0
-    _parts: list[tuple[Array, Array]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.products = np.empty((0, self.box.terms), np.int64)
-        self.outputs = np.empty(0, np.int64)
-
-    @classmethod
-    def of(
-        cls, box: BlackBox, random: np.random.Generator, rule: ProductRule, limits: Limits | None
-    ) -> _Search:
-        """Draws vectors whose sums are about as wide as the registers that probes found."""
-        found = [each.bits for each in limits.registers] if limits else []
-        found += [] if rule.bits is None else [rule.bits]
-        most = box.operands.left.largest * box.operands.right.largest
-        low = min(found, default=2) - np.log2(box.terms) - 2
-        high = max(found, default=most.bit_length()) + 1.5
-        search = cls(box, random, (max(low, 1), high, most.bit_length()))
-        search.meet(*search.draw(4 * _FIRST))
-        return search
-
-    def draw(self, count: int) -> tuple[Array, Array]:
-        """Returns operands: most of the scale of the registers, others of any scale."""
-        low, high, most = self.scale
-        parts = [draw(self.box, self.random, count - count // 4, (low, high))]
-        parts.append(draw(self.box, self.random, count // 4, (low, most)))
-        left, right = (np.concatenate(side) for side in zip(*parts, strict=True))
-        order = self.random.permutation(count)
-        return left[order], right[order]
-
-    def meet(self, left: Array, right: Array) -> None:
-        """Puts vectors before those that candidates meet."""
-        products, outputs = left * right, self.box.sums(left, right)
-        self.products = np.concatenate([products, self.products])
-        self.outputs = np.concatenate([outputs, self.outputs])
-        ends = [0, _FEW, _FIRST, len(self.outputs)]
-        self._parts = [
-            (self.products[low:high], self.outputs[low:high]) for low, high in pairwise(ends)
-        ]
-
-    def fits(self, accumulator: Accumulator) -> bool:
-        """Whether an accumulator gives the sums of the vectors."""
-        for products, outputs in self._parts:
-            share = float(np.count_nonzero(_few_sums(products, accumulator) == outputs))
-            if share < len(outputs):
-                share /= max(len(outputs), 1)
-                if share > self._most:
-                    self._most = share
-                    self.reason = f"{accumulator} explains {share:.0%} of some sums, the most"
-                return False
-        return True
-
-    def verifies(self, accumulator: Accumulator) -> bool:
-        """Whether it gives the sums of 10,000 more vectors; what differs joins the vectors."""
-        for _ in range(LEAST_RESULTS // _CHUNK):
-            left, right = self.draw(_CHUNK)
-            sums = _emulated(left * right, accumulator)
-            wrong = np.flatnonzero(sums != self.box.sums(left, right))[:_FEW]
-            if wrong.size:
-                self.meet(left[wrong], right[wrong])
-                return False
-        return True
-
-
-def _emulated(products: Array, accumulator: Accumulator) -> Array:
-    """Returns the sums (N) of products (N, K) in an accumulator."""
-    terms = Terms(products.shape[1])
-    matrices = checked(products, np.ones((terms.count, 1), np.int64), None, terms)
-    return dots.emulated(matrices, terms, accumulator).values[:, 0]
-
-
-def _few_sums(products: Array, accumulator: Accumulator) -> Array:
-    """Returns the same sums, of few products, without the preparations that many are worth."""
-    kernels = loaded("single_sums")
-    plan = program(accumulator.order, Terms(products.shape[1]))
-    assert plan is not None
-    own, bits = Register(accumulator.bits, accumulator.overflow), accumulator.product_bits
-    registers = [each or own for each in plan.registers]
-    registers.append(Register(bits, own.overflow) if bits else own)
-    rules = [(kernels.rule_of(each.overflow), *each.range) for each in registers]
-    if not bits:
-        rules[-1] = (kernels.EXACT, 0, 0)
-    rounding = accumulator.product_rounding
-    numbers = np.array([accumulator.product_shift, kernels.rounding_rule(rounding.name)], np.int64)
-    shape = len(products), 1
-    starts, outs = np.zeros(shape, np.int64), [np.empty(shape, np.int64) for _ in range(3)]
-    kernels.run(
-        np.ascontiguousarray(products[:, plan.sequence]),
-        np.ones((1, products.shape[1]), np.int64), plan.groups.groups, np.array(rules, np.int64),
-        (numbers, rounding.salts(plan.sequence)), (accumulator.order.reorders, False),
-        (starts, starts), (*outs, np.empty((0, 0), np.int64)),
-    )  # fmt: skip
-    return outs[0][:, 0]

@@ -90,7 +90,7 @@ def rule_of(overflow: Overflow) -> int:
 
 
 @kernel(types.int64(types.int64, types.int64, types.int64, types.int64))
-def _into_range(wide: int, rule: int, low: int, high: int) -> int:
+def into_range(wide: int, rule: int, low: int, high: int) -> int:
     """The number that the rule puts in place of `wide` where it is outside [low, high]."""
     if rule == SATURATE:
         return min(max(wide, low), high)
@@ -107,7 +107,7 @@ def _multiply(left: Any, right: Any, rule: Any, rounding: Any, salts: Any, terms
     shift, kind, low, high = rounding[0], rule[0], rule[1], rule[2]
     for k in range(terms.size):
         product = rounded(left[k] * right[k], shift, rounding[1], salts[k])
-        terms[k] = _into_range(product, kind, low, high) << shift
+        terms[k] = into_range(product, kind, low, high) << shift
 
 
 @kernel(types.int64(types.int64, FLAT_OUT, types.int64, types.int64, NUMBERS, FLAT_OUT))
@@ -117,7 +117,7 @@ def _sum(value: int, terms: Any, first: int, stop: int, rule: Any, seen: Any) ->
     events, least, most = seen[_EVENTS], seen[_LEAST], seen[_MOST]
     for k in range(first, stop):
         wide = value + terms[np.uintp(k)]
-        value = _into_range(wide, kind, low, high)
+        value = into_range(wide, kind, low, high)
         events += wide != value
         if kind == EXACT:
             least, most = min(least, wide), max(most, wide)
@@ -126,7 +126,7 @@ def _sum(value: int, terms: Any, first: int, stop: int, rule: Any, seen: Any) ->
 
 
 @kernel(types.void(FLAT_OUT, types.int64, FLAT_OUT))
-def _against_the_sum(terms: Any, total: int, spare: Any) -> None:
+def against_the_sum(terms: Any, total: int, spare: Any) -> None:
     """Arranges terms against the sign of the exact sum, while terms of both signs remain."""
     ups = 0
     for term in terms:
@@ -145,7 +145,7 @@ def _against_the_sum(terms: Any, total: int, spare: Any) -> None:
 
 
 @kernel(types.int64(types.int64, FLAT_OUT, TABLE, TABLE, FLAT_OUT, FLAT_OUT))
-def _added(start: int, terms: Any, groups: Any, rules: Any, registers: Any, seen: Any) -> int:
+def added(start: int, terms: Any, groups: Any, rules: Any, registers: Any, seen: Any) -> int:
     """The sum of the terms; the last register begins with `start`."""
     top, k = registers.size - 1, 0
     seen[:], registers[:] = 0, 0
@@ -209,8 +209,8 @@ def run(
         for column in range(len(right)):
             _multiply(left[row], right[column], rules[last], rounds, salts, terms)
             if by_sign:
-                _against_the_sum(terms, exact_start[row, column], spare)
-            values[row, column] = _added(start[row, column], terms, groups, rules, registers, seen)
+                against_the_sum(terms, exact_start[row, column], spare)
+            values[row, column] = added(start[row, column], terms, groups, rules, registers, seen)
             first[row, column] = seen[_LEAST] if is_observed else seen[_EVENTS]
             second[row, column] = seen[_MOST] if is_observed else seen[_EVENTS]
             if len(clips):

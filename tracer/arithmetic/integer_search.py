@@ -1,0 +1,397 @@
+"""The search for the accumulator that explains sums of integers.
+
+A `Family` is all accumulators of one order, with any choice of their registers: compiled code tries
+all of them on random vectors. Families come in the order of their size, the simplest first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tracer.accumulators.engine import dots
+from tracer.accumulators.engine.tile_sums import Program, checked, program
+from tracer.accumulators.kernels import loaded
+from tracer.accumulators.spec import NARROWEST, WIDEST, Overflow, Register
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.orders import (
+    Chunked,
+    Lanes,
+    Level,
+    Maddubs,
+    Order,
+    Sequential,
+    Sorted,
+    Terms,
+    Tiles,
+    Tree,
+)
+from tracer.arithmetic.black_box import BlackBox
+from tracer.arithmetic.rule import LEAST_RESULTS
+from tracer.interpreter import compiled_code
+from tracer.support.types import Array
+
+MODES: tuple[Overflow, ...] = ("saturate", "symmetric", "wrap", "zero")
+Choice = Register | None
+"""The register of a level; None is the accumulator."""
+_FIRST, _FEW, _CHUNK = 256, 12, 1000
+"""Random vectors that candidates meet; those kept of a failure; those of a step of verification."""
+_MOST_TRIED = 5_000_000
+"""Accumulators that meet a vector: about ten seconds."""
+_NEAR = 4000
+"""Vectors among which some tell an accumulator from others that are near it."""
+_PART = 1 << 16
+"""Accumulators that one call of the compiled search tries."""
+_ALIKE = 8
+"""Vectors in which the same terms cancel."""
+_Groups = tuple[frozenset[int], ...]
+"""The terms of each sum of a stage."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Accumulators of an order, whose levels, last sum and products have any of these registers.
+
+    `levels` has the choices for each level of tiles, and nothing for other orders; `products` are
+    widths of a product, None for no limit.
+    """
+
+    order: Order
+    outer: Sequence[Register]
+    products: Sequence[int | None] = (None,)
+    levels: tuple[Sequence[Choice], ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many choices there are."""
+        return len(self.products), *map(len, self.levels), len(self.outer)
+
+    def member(self, number: Any) -> tuple[Order, Register, int | None]:
+        """Returns the order, the last register and the width of a product of an accumulator."""
+        product, *levels, outer = np.unravel_index(number, self.sizes)
+        order = self.order
+        if isinstance(order, Tiles) and self.levels:
+            chosen = zip(order.levels, self.levels, levels, strict=True)
+            order = Tiles(tuple(replace(level, register=some[int(k)]) for level, some, k in chosen))
+        return order, self.outer[int(outer)], self.products[int(product)]
+
+    def rules(self, plan: Program, numbers: Array) -> Array:
+        """Returns the tables of accumulators by number, for the kernel."""
+        product, *levels, outer = np.unravel_index(numbers, self.sizes)
+        tables = np.empty((len(numbers), len(plan.registers) + 1, 3), np.int64)
+        own = np.array([_rule(each) for each in self.outer])[outer]
+        choices = self.levels or [(each,) for each in plan.registers]
+        for place, some in enumerate(choices):
+            rows = np.array([_rule(each) for each in some])
+            rows = rows[levels[place]] if self.levels else rows
+            tables[:, place] = np.where(rows[:, :1] == _OWN, own, rows)
+        tables[:, len(choices) : -1] = own[:, None]
+        limits = [[_limit(bits, each.overflow) for each in self.outer] for bits in self.products]
+        tables[:, -1] = np.array(limits)[product, outer]
+        return tables
+
+
+_OWN = -1
+"""Marks the register of the accumulator in a table."""
+
+
+@lru_cache(maxsize=1024)
+def _rule(register: Choice) -> tuple[int, int, int]:
+    if register is None:
+        return _OWN, 0, 0
+    return loaded("single_sums").rule_of(register.overflow), *register.range
+
+
+def _limit(bits: int | None, overflow: Overflow) -> tuple[int, int, int]:
+    return (loaded("single_sums").EXACT, 0, 0) if bits is None else _rule(Register(bits, overflow))
+
+
+def _beside(register: Register) -> list[Register]:
+    """Returns registers that are like another one, or a little wider or narrower."""
+    widths = range(max(register.bits - 1, NARROWEST), min(register.bits + 2, WIDEST) + 1)
+    return [Register(bits, mode) for bits in widths for mode in MODES]
+
+
+@dataclass
+class Search:
+    """Random vectors that accumulators meet, and what the black box makes of their products.
+
+    `rounded` are the products (N, K) as they enter a sum, in units of 2^shift. `scale` are the bits
+    of the products that are drawn: from, to, and the most.
+    """
+
+    box: BlackBox
+    random: np.random.Generator
+    scale: tuple[float, float, float]
+    rounded: Callable[[Array], Array]
+    like: Accumulator
+    reason: str = "no accumulator explains the probes"
+    tried: int = 0
+    _most: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.products = np.empty((0, self.box.terms), np.int64)
+        self.outputs = np.empty(0, np.int64)
+        self.meet(*self.draw(_FIRST))
+
+    def draw(self, count: int) -> tuple[Array, Array]:
+        """Returns operands: most of the scale of the registers, others of any scale."""
+        low, high, most = self.scale
+        parts = [draw(self.box, self.random, count - count // 4, (low, high))]
+        parts.append(draw(self.box, self.random, count // 4, (low, most)))
+        left, right = (np.concatenate(side) for side in zip(*parts, strict=True))
+        order = self.random.permutation(count)
+        return left[order], right[order]
+
+    def meet(self, left: Array, right: Array) -> None:
+        """Puts vectors before those that accumulators meet."""
+        outputs = self.box.sums(left, right)
+        self.products = np.concatenate([self.rounded(left * right), self.products])
+        self.outputs = np.concatenate([outputs, self.outputs])
+
+    def find(self, families: Iterator[Family]) -> Accumulator | None:
+        """Returns the first accumulator that explains all vectors, and 10,000 more; None if none.
+
+        A vector that an accumulator does not explain joins those that are met first.
+        """
+        for family in families:
+            for part in range(0, math.prod(family.sizes), _PART):
+                found = self._verified(family, part)
+                if found is not None:
+                    return found
+            if self.tried > _MOST_TRIED:
+                self.reason += "; the search ended before all orders and registers were tried"
+                return None
+        return None
+
+    def _verified(self, family: Family, low: int) -> Accumulator | None:
+        """Returns the first of a part of a family that is verified."""
+        numbers = np.arange(low, min(low + _PART, math.prod(family.sizes)))
+        self.tried += len(numbers)
+        equal = self._equal(family, numbers, self.products, self.outputs)
+        self._note(family, numbers, equal)
+        fits, met = numbers[equal == len(self.outputs)], len(self.outputs)
+        while len(fits):
+            if self._verifies(family, fits[:1]):
+                return self._accumulator(family, fits[0])
+            fresh = len(self.outputs) - met
+            equal = self._equal(family, fits, self.products[:fresh], self.outputs[:fresh])
+            fits, met = fits[equal == fresh], len(self.outputs)
+        return None
+
+    def _verifies(self, family: Family, number: Array) -> bool:
+        """Whether it gives the sums of 10,000 more vectors; what differs joins the vectors."""
+        for _ in range(LEAST_RESULTS // _CHUNK):
+            left, right = self.draw(_CHUNK)
+            outputs = self.box.sums(left, right)
+            equal = int(self._equal(family, number, self.rounded(left * right), outputs)[0])
+            if equal < len(outputs):
+                self.meet(left[equal : equal + _FEW], right[equal : equal + _FEW])
+                return False
+        return self._excels(self._accumulator(family, number[0]))
+
+    def _excels(self, accumulator: Accumulator) -> bool:
+        """Whether the black box sides with an accumulator where others, nearly equal, differ.
+
+        The others differ in one register, or in the width of a product.
+        """
+        order = accumulator.order
+        levels = order.levels if isinstance(order, Tiles) else ()
+        own = Register(accumulator.bits, accumulator.overflow)
+        choices = tuple((each.register, None, *_beside(each.register or own)) for each in levels)
+        bits = accumulator.product_bits
+        widths = (bits, None, *{each.bits for each in _beside(Register(bits or own.bits))})
+        near = Family(order, (own, *_beside(own)), widths, choices)
+        places = [
+            [index if axis == each else 0 for axis in range(len(near.sizes))]
+            for each, size in enumerate(near.sizes)
+            for index in range(1, size)
+        ]
+        others = np.ravel_multi_index(np.transpose(places), near.sizes)
+        for bits in {register.bits for register in (own, *(e.register or own for e in levels))}:
+            scale = max(bits - 6, 1), bits + 1
+            left, right = draw(self.box, self.random, _NEAR, scale)
+            products = left * right
+            matrices = checked(
+                products, np.ones((self.box.terms, 1), np.int64), None, Terms(self.box.terms)
+            )
+            sums = dots.emulated(matrices, Terms(self.box.terms), accumulator).values[:, 0]
+            equal = self._equal(near, others, self.rounded(products), sums)
+            telling = np.unique(equal[equal < len(sums)])
+            others = others[equal == len(sums)]
+            if len(telling) and not np.array_equal(
+                self.box.sums(left[telling], right[telling]), sums[telling]
+            ):
+                self.meet(left[telling], right[telling])
+                return False
+        return True
+
+    def _equal(self, family: Family, numbers: Array, products: Array, outputs: Array) -> Array:
+        """Returns how many of the first outputs each accumulator of a family gives."""
+        plan = program(family.order, Terms(self.box.terms))
+        assert plan is not None
+        equal = np.empty(len(numbers), np.int64)
+        compiled_code.loaded("integer_search", "tracer.arithmetic.kernels").count_equal(
+            np.ascontiguousarray(products[:, plan.sequence]), self.like.product_shift,
+            plan.groups.groups, family.rules(plan, numbers), family.order.reorders,
+            np.ascontiguousarray(outputs), equal,
+        )  # fmt: skip
+        return equal
+
+    def _note(self, family: Family, numbers: Array, equal: Array) -> None:
+        """Keeps the accumulator that came closest, for a message."""
+        most = float(equal.max(initial=0)) / len(self.outputs)
+        if self._most < most < 1:
+            self._most = most
+            self.reason = f"{self._accumulator(family, numbers[equal.argmax()])} comes closest"
+
+    def _accumulator(self, family: Family, number: Any) -> Accumulator:
+        order, register, bits = family.member(number)
+        return replace(
+            self.like, bits=register.bits, overflow=register.overflow, order=order,
+            product_bits=bits,
+        )  # fmt: skip
+
+
+def named_orders(count: int) -> Iterator[Order]:
+    """Yields the orders of `count` terms that have no choice of registers."""
+    yield Sequential()
+    yield Tree()
+    yield Sorted()
+    yield from (Chunked(size) for size in range(2, count))
+    yield from (Lanes(size) for size in range(2, count))
+
+
+def pair_orders(count: int) -> Iterator[Order]:
+    """Yields the orders of `count` terms that add pairs in 16 bits first."""
+    yield from (Maddubs(size) for size in range(2, (count + 1) // 2 + 1))
+
+
+def tile_orders(
+    count: int, depth: int, place: int | None = None, shared: frozenset[int] | None = None
+) -> Iterator[Tiles]:
+    """Yields the orders of `depth` levels of tiles, without registers.
+
+    The terms `shared` are those that share the register of the level at `place` with term 0; None
+    are any.
+    """
+    alone = tuple(frozenset({term}) for term in range(count))
+    yield from map(Tiles, _levels(alone, depth, place, shared))
+
+
+def _levels(
+    groups: _Groups, depth: int, place: int | None, shared: frozenset[int] | None
+) -> Iterator[tuple[Level, ...]]:
+    """Yields `depth` levels on top of `groups`."""
+    if not depth:
+        yield ()
+        return
+    for level in _shapes(len(groups)):
+        joined = tuple(
+            frozenset().union(*(groups[each] for each in row if each >= 0))
+            for row in level.groups(len(groups)).tolist()
+        )
+        if shared is not None and place is not None:
+            if place == 0 and joined[0] != shared:
+                continue
+            if place > 0 and not joined[0] < shared:
+                continue
+        further = None if place is None else place - 1
+        for others in _levels(joined, depth - 1, further, shared):
+            yield (level, *others)
+
+
+def _shapes(count: int) -> Iterator[Level]:
+    """Yields every way to part `count` sums into groups of one size, apart by one stride."""
+    for size in range(2, count):
+        yield Level(size)
+    if count > 1:
+        yield Level(None)
+    for stride in range(2, (count + 1) // 2 + 1):
+        for size in range(2, -(-count // stride) + 1):
+            yield Level(None if size * stride >= count else size, stride=stride)
+
+
+def draw(
+    box: BlackBox, random: np.random.Generator, count: int, scale: tuple[float, float]
+) -> tuple[Array, Array]:
+    """Returns random operands (count, terms), whose products have some of `scale` bits.
+
+    Some vectors are sparse, some are of one magnitude; in some, most products of a group cancel, so
+    that a narrow register after a wide one shows what the wide one does.
+    """
+    sides = box.operands.left, box.operands.right
+    bits = [float(np.log2(side.largest)) for side in sides]
+    total = np.clip(random.uniform(*scale, count), 0, sum(bits))
+    least = np.maximum(total - bits[1], 0)
+    share = least + random.random(count) * (np.minimum(total, bits[0]) - least)
+    if box.is_plain_sum:
+        share = np.minimum(total, bits[0])
+    shape, out = (count, box.terms), []
+    signs = _signs(random, shape)
+    first = 0 if sides[0].low < 0 else 1
+    for place, (side, wide) in enumerate(zip(sides, (share, total - share), strict=True)):
+        top = np.exp2(wide)[:, None]
+        uniform = random.uniform(0, top + 1, shape)
+        values = np.where(random.random((count, 1)) < 0.3, top, uniform).astype(np.int64)
+        values *= np.where(random.random((count, 1)) < 0.2, random.random(shape) < 0.3, True)
+        if place == first:
+            values *= signs
+        elif side.low < 0 and random.random() < 0.5:
+            values *= random.choice([-1, 1], (count, 1))
+        out.append(np.clip(values, side.low, side.high))
+    if box.is_plain_sum:
+        out[1] = np.ones(shape, np.int64)
+    if sides[first].low < 0:
+        for row in range(count - count // 3, count, _ALIKE):
+            _cancel([each[row : row + _ALIKE] for each in out], first, random)
+        out = [np.clip(each, side.low, side.high) for each, side in zip(out, sides, strict=True)]
+    return out[0], out[1]
+
+
+def _cancel(operands: list[Array], signed: int, random: np.random.Generator) -> None:
+    """Makes some terms of one stride multiples of a product that add up to 0 or little.
+
+    The other products of these vectors are small, in most of them.
+    """
+    own, other = operands[signed], operands[1 - signed]
+    rows, terms = own.shape
+    stride = int(random.choice([1, 1, 1, 2, 4, 8, int(random.integers(1, terms + 1))]))
+    size = min(int(2 ** random.uniform(1, 6.5)), terms)
+    first = int(random.integers(0, max(terms - size * stride, 0) + 1))
+    places = np.arange(first, terms, stride)[:size]
+    unit, fixed = np.abs(own[:, places[:1]]), other[:, places[:1]].copy()
+    if random.random() < 0.5:
+        unit, fixed = (
+            np.exp2(np.floor(np.log2(np.maximum(np.abs(each), 1)))).astype(np.int64)
+            for each in (unit, fixed)
+        )
+    if random.random() < 0.8:
+        own[:] = np.sign(own) * random.integers(0, 3, own.shape)
+        other[:] = np.sign(other)
+    most = int(random.choice([1, 3]))
+    factors = random.integers(-most, most + 1, (rows, len(places)))
+    factors[:, random.integers(0, len(places))] -= factors.sum(1)
+    own[:, places], other[:, places] = factors * unit, fixed
+
+
+def _signs(random: np.random.Generator, shape: tuple[int, int]) -> Array:
+    """Returns signs: at random, in runs, with one change, by the lane of a term, or constant."""
+    count, terms = shape
+    places, one = np.arange(terms)[None], (count, 1)
+    spans = 1 << random.integers(0, max(terms.bit_length() - 1, 1), one)
+    lanes = random.integers(2, max(terms // 2, 2) + 1, one)
+    by_lane = np.take_along_axis(
+        random.choice([-1, 1], shape), places % np.minimum(lanes, terms), 1
+    )
+    patterns = (
+        random.choice([-1, 1], shape), places // spans % 2 * 2 - 1,
+        np.where(places < random.integers(1, terms + 1, one), 1, -1), by_lane, np.ones(shape, int),
+    )  # fmt: skip
+    kind = random.choice(len(patterns), one, p=[0.35, 0.2, 0.15, 0.2, 0.1])
+    return np.asarray(np.choose(kind, patterns) * random.choice([-1, 1], one))
