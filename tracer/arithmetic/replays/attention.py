@@ -194,7 +194,7 @@ def _attributes(kernel: Kernel, *own: str) -> dict[str, Any]:
     return {name: value for name, value in kernel.attributes.items() if name not in own}
 
 
-def _given(kernel: Kernel, facts: Facts, values: Sequence[Any]) -> Any:
+def _operands_of_inputs(kernel: Kernel, facts: Facts, values: Sequence[Any]) -> Any:
     if len(kernel.node.output) > 3:
         raise NotKnown("scores as an output are not known")
     return multi_head_operands(*values, **_attributes(kernel, "scale"))
@@ -236,7 +236,7 @@ def _of_bytes(kernel: Kernel, facts: Facts, values: Sequence[Any]) -> Any:
     return projected_operands(projected, mask, past, **_attributes(kernel, "scale"))
 
 
-def _whole(kernel: Kernel) -> Iterator[Rule]:
+def _single_rule(kernel: Kernel) -> Iterator[Rule]:
     yield Rule("")
 
 
@@ -247,9 +247,11 @@ def _stacked(heads: Heads) -> Sequence[Array]:
 REPLAYS = {
     **of_floats(
         {
-            "com.microsoft:MultiHeadAttention": _Attention(_given, lambda h: h[1:], _whole),
+            "com.microsoft:MultiHeadAttention": _Attention(
+                _operands_of_inputs, lambda h: h[1:], _single_rule
+            ),
             "com.microsoft:Attention": _Attention(_projected, _stacked, _rules_of_inputs),
         }
     ),
-    "com.microsoft:QAttention": _Attention(_of_bytes, _stacked, _whole),
+    "com.microsoft:QAttention": _Attention(_of_bytes, _stacked, _single_rule),
 }
