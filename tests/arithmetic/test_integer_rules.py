@@ -59,6 +59,17 @@ def test_random_rules_are_revealed():
     assert right >= 3, unknown
 
 
+@pytest.mark.parametrize(
+    "spec",
+    ["6(overflow=wrap,order=tiles(16:12:zero))", "7(overflow=zero,order=tiles(3:20:symmetric))",
+     "14(overflow=symmetric,order=tiles(16:17:wrap,16x2))"],
+)  # fmt: skip
+def test_tiles_wider_than_the_last_register_are_revealed(spec):
+    result = claim(integer_box(accumulator(spec)), 64, "int64")
+    assert result.is_known, result.reason
+    assert differ(accumulator(spec), result.spec, 64, "int64", 1) == 0, result.spec
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("operands", ["auto", "int8", "uint8/int8"])
 def test_many_random_rules_are_revealed(operands):

@@ -91,7 +91,7 @@ def _fraction(box: BlackBox) -> int:
     if box.terms == 1:
         raise NotKnown("a sum of one product has no order")
     most, bits = 0, np.arange(1, _DOUBLE_FRACTION + 1)
-    for power, other in product((0, 4, 8, 14), {1, box.terms - 1}):
+    for power, other in product((0, 1, 2, 3, 4, 8, 14), {1, box.terms - 1}):
         left, right = (np.zeros((len(bits), box.terms)) for _ in range(2))
         left[:, 0], right[:, 0] = 2.0 ** (power * (1 + box.is_plain_sum)), 2.0**power
         least = 2 * power - bits
