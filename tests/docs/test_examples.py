@@ -22,15 +22,17 @@ PAGES = [page for page in ALL if examples(page)]
 TERMINALS = 80, 160
 _MEASURED = ("note: ", "- ")
 """How lines begin that depend on the machine: notes and advice."""
+_UNITS = {"ns", "µs", "ms", "s"}
+"""Units of a time, which follow its size."""
 _MACHINE = re.compile(r"\d+ CPUs? · ")
 """What the line has that names the machine itself."""
 
 
 def words(text: str) -> set[str]:
-    """The words of an output that are the same on every machine: no figures, nothing cut."""
+    """The words of an output that are the same on every machine: no figure or unit, nothing cut."""
     lines = (line for line in text.splitlines() if not _depends_on_the_machine(line))
     tokens = (token.strip(".,:;()") for line in lines for token in line.split())
-    return {token for token in tokens if re.fullmatch(r"[^\W\d_][^\d…]*", token)}
+    return {token for token in tokens if re.fullmatch(r"[^\W\d_][^\d…]*", token)} - _UNITS
 
 
 def _depends_on_the_machine(line: str) -> bool:

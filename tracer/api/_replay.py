@@ -13,8 +13,8 @@ import numpy as np
 from tracer.analyzers.attribution import SERVING, attribute
 from tracer.api.fingerprint import FingerprintArguments
 from tracer.api.replay import ReplayArguments
-from tracer.arithmetic import finding, runs, trees
 from tracer.arithmetic import fingerprint as machine
+from tracer.arithmetic import order_trees, runs, trees
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.known_rules import KnownRules
 from tracer.arithmetic.rule import NotKnown
@@ -175,7 +175,7 @@ def _tree(facts: Any) -> str:
     if isinstance(facts, Mapping) and "program" in facts:
         program = list(facts["program"])
         terms = sum(step % 4 != trees.JOIN for step in program)
-        return finding.drawn(finding.branches_of_program(program), terms)
+        return order_trees.drawn(order_trees.branches_of_program(program), terms)
     inner = facts.values() if isinstance(facts, Mapping) else facts
     parts: Iterable[Any] = inner if isinstance(inner, list | ValuesView) else ()
     return next(filter(None, map(_tree, parts)), "")

@@ -1,13 +1,9 @@
-"""The rule of a sum in words, as an accumulator, and as a tree.
-
-Each register is a branch of the tree, with its terms in their order.
-"""
+"""The rule of a sum: in words, as an accumulator, and with the tree of its order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from tracer.accumulators import hardware
@@ -28,13 +24,8 @@ from tracer.accumulators.spec.orders import (
     Tiles,
     Tree,
 )
+from tracer.arithmetic.order_trees import branches_of, drawn
 from tracer.arithmetic.rule import LEAST_RESULTS
-from tracer.arithmetic.trees import ADD, BEGIN, Program
-
-_DRAWN = 32
-"""Terms of the largest sum that is drawn."""
-Branch = list[Any]
-"""What a register adds, in its order: numbers of terms, and further branches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +68,9 @@ def words(accumulator: AnyAccumulator) -> str:
     """Returns what an accumulator does, in a sentence without its end."""
     match accumulator:
         case Accumulator():
-            return _integer_words(accumulator)
+            register = _register_words(Register(accumulator.bits, accumulator.overflow))
+            text = f"{_order_words(accumulator.order)}, in a register of {register}"
+            return "; ".join([text, *_product_words(accumulator)])
         case FloatAccumulator():
             return _float_words(accumulator)
         case BlockFma():
@@ -93,12 +86,6 @@ def facts(accumulator: AnyAccumulator) -> dict[str, Any]:
         known |= accumulator.to_plain()
     names = ", ".join(hardware.names(accumulator))
     return known | ({"preset": names} if names else {})
-
-
-def _integer_words(accumulator: Accumulator) -> str:
-    register = Register(accumulator.bits, accumulator.overflow)
-    text = f"{_order_words(accumulator.order)}, in a register of {_register_words(register)}"
-    return "; ".join([text, *_product_words(accumulator)])
 
 
 def _product_words(accumulator: Accumulator) -> Iterator[str]:
@@ -169,48 +156,3 @@ def _float_words(accumulator: FloatAccumulator) -> str:
         accumulator.bias == "last"
     )
     return f"{order}, {product}, in {form}, {ends}"
-
-
-def branches_of(order: Order, terms: Terms) -> Branch:
-    """Returns the tree of an order of terms."""
-    sums: list[Any] = list(range(terms.count))
-    for stage in order.stages(terms):
-        joined = [[sums[k] for k in row if k >= 0] for row in stage.groups.tolist()]
-        sums = [each[0] if len(each) == 1 else each for each in joined]
-    return sums[0] if isinstance(sums[0], list) else sums
-
-
-def branches_of_program(program: Program) -> Branch:
-    """Returns the tree of a program of `trees`."""
-    held: list[Branch] = []
-    for step in program:
-        term, kind = divmod(step, 4)
-        if kind == BEGIN:
-            held.append([term])
-        elif kind == ADD:
-            held[-1].append(term)
-        else:
-            last = held.pop()
-            held[-1] = [held[-1], last]
-    return held[0]
-
-
-def drawn(branch: Branch, count: int) -> str:
-    """Returns a tree as text; nothing for one of more than 32 terms."""
-    return "\n".join(_lines(branch)) if count <= _DRAWN else ""
-
-
-def _lines(branch: Branch) -> Iterator[str]:
-    runs: list[Any] = []
-    for is_branch, group in groupby(branch, lambda each: isinstance(each, list)):
-        same = list(group)
-        runs += same if is_branch else [" + ".join(map(str, same))]
-    if len(runs) == 1:
-        yield str(runs[0])
-        return
-    yield "+"
-    for index, run in enumerate(runs):
-        is_last = index == len(runs) - 1
-        lines: Sequence[str] = list(_lines(run)) if isinstance(run, list) else [run]
-        yield f"{'└─' if is_last else '├─'} {lines[0]}"
-        yield from (f"{'  ' if is_last else '│ '} {line}" for line in lines[1:])

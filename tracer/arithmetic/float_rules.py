@@ -32,8 +32,8 @@ from tracer.accumulators.spec.float_accumulator import (
 from tracer.accumulators.spec.orders import Terms
 from tracer.arithmetic import sums, trees
 from tracer.arithmetic.black_box import BlackBox, Numbers
-from tracer.arithmetic.candidates import order_of_tree
-from tracer.arithmetic.finding import Finding, branches_of_program, drawn
+from tracer.arithmetic.finding import Finding
+from tracer.arithmetic.order_trees import branches_of_program, drawn, order_of_tree
 from tracer.arithmetic.rule import LEAST_RESULTS, NotKnown
 from tracer.errors import UsageError
 from tracer.support.types import Array
@@ -475,7 +475,7 @@ def _explains(
     left, right = draw(box, random, _CHUNK, box.terms)
     outputs = box.sums(left, right)
     if kind == np.float64:
-        replayed = _doubles(facts["program"], left * right)
+        replayed = trees.sums_of(facts["program"], left * right)
     else:
         parts = []
         for low in range(0, _CHUNK, _DIAGONAL):
@@ -488,18 +488,3 @@ def _explains(
                 )
         replayed = np.concatenate(parts).astype(np.float64)
     return bool((_equal(replayed, outputs) & (np.signbit(replayed) == np.signbit(outputs))).all())
-
-
-def _doubles(program: trees.Program, products: Array) -> Array:
-    """Returns sums (N) of products (N, K), float64, in the order of a program."""
-    held: list[Array] = []
-    for step in program:
-        term, kind = divmod(step, 4)
-        if kind == trees.BEGIN:
-            held.append(products[:, term])
-        elif kind == trees.ADD:
-            held[-1] = held[-1] + products[:, term]
-        else:
-            last = held.pop()
-            held[-1] = held[-1] + last
-    return held[0]

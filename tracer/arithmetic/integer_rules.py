@@ -46,7 +46,7 @@ class ProductRule:
     bits: int | None
     last: Register | None = None
 
-    def told(self, sums: Array) -> Array:
+    def wrapped(self, sums: Array) -> Array:
         """Returns what the last register makes of exact sums, if it wraps."""
         return sums if self.last is None else _wrapped(sums, self.last)
 
@@ -181,10 +181,10 @@ def _product_rule(
     floor = (values >> shift) << shift
     rule = ProductRule(shift, rounding or Rounding("stochastic"), 0, 0, None, last)
     if rounding is None:
-        above = rule.told(floor + (1 << shift))
-        is_right = (outputs == rule.told(floor)) | ((outputs == above) & (floor != values))
+        above = rule.wrapped(floor + (1 << shift))
+        is_right = (outputs == rule.wrapped(floor)) | ((outputs == above) & (floor != values))
     else:
-        is_right = outputs == rule.told(rule.apply(column)[:, 0])
+        is_right = outputs == rule.wrapped(rule.apply(column)[:, 0])
     ends = []
     for sign in (1, -1):
         side = np.flatnonzero(values * sign > 0)[::sign]
@@ -208,7 +208,7 @@ def _find_seed(box: BlackBox, rule: ProductRule) -> Rounding:
     for seed in range(_SEEDS):
         rounding = Rounding("stochastic", seed)
         terms = replace(rule, rounding=rounding).apply(actual)
-        if np.array_equal(rule.told(terms.sum(1)), outputs):
+        if np.array_equal(rule.wrapped(terms.sum(1)), outputs):
             return rounding
     raise NotKnown(
         f"products lose {rule.shift} low bits at random, by none of the seeds below {_SEEDS}"
@@ -259,7 +259,7 @@ def _sums_of(
     for product, row in zip(products, rows, strict=True):
         product[row] = term
     outputs, actual = box.of_products(products)
-    return outputs, rule.told(rule.apply(actual).sum(1))
+    return outputs, rule.wrapped(rule.apply(actual).sum(1))
 
 
 def _least_counts(
@@ -295,7 +295,7 @@ def _registers(rule: ProductRule, term: int, count: int, output: int) -> Iterato
                 continue
             limited = {"wrap": int(_wrapped(np.array(total), register)), "zero": 0}
             ending = limited.get(mode, low if total < 0 else high)
-            if output == rule.told(np.array(ending)):
+            if output == rule.wrapped(np.array(ending)):
                 yield register
 
 

@@ -143,7 +143,10 @@ class Kernel:
         for name in self.node.input:
             constant = self.constants.get(name)
             if constant is not None:
-                inputs.append((constant.dtype.str, constant.shape, _choice(constant)))
+                # a small constant may choose how a kernel computes; weights do not
+                is_small = constant.size <= _SMALL and constant.dtype.kind in "iub"
+                values = constant.ravel().tolist() if is_small or constant.size == 1 else None
+                inputs.append((constant.dtype.str, constant.shape, values))
             else:
                 inputs.append((str(self.inputs[name][0]), self.inputs[name][1]) if name else None)
         outputs = [bool(name) for name in self.node.output]
@@ -210,9 +213,3 @@ class Kernel:
 
     def _name(self, position: int) -> str:
         return self.node.input[position] if position < len(self.node.input) else ""
-
-
-def _choice(constant: Array) -> list[object] | None:
-    """Returns the values of a constant that may choose how a kernel computes; None of weights."""
-    is_small = constant.size == 1 or (constant.size <= _SMALL and constant.dtype.kind in "iub")
-    return constant.ravel().tolist() if is_small else None

@@ -252,7 +252,8 @@ class _NestedGraphs:
 
         def run(inputs: Sequence[Value], runs: Mapping[str, operators.Body]) -> Sequence[Value]:
             try:
-                given = dict(zip(node.inputs, map(_as_array, inputs), strict=True))
+                arrays = (np.asarray(x) if isinstance(x, np.generic) else x for x in inputs)
+                given = dict(zip(node.inputs, arrays, strict=True))
                 _, reason, found = replay_node(graph, node.proto, self._rule_of, given)
             except NotKnown as unknown:
                 reason, found = str(unknown), [*plain(inputs, runs)]
@@ -274,10 +275,6 @@ def reads(node: onnx.NodeProto) -> list[str]:
             own.update(inner.output)
         names += [each.name for each in body.output if each.name not in own]
     return list(dict.fromkeys(names))
-
-
-def _as_array(value: Value) -> Any:
-    return np.asarray(value) if isinstance(value, np.generic) else value
 
 
 class _NoFallback:

@@ -107,7 +107,10 @@ def orders_of_products(terms: int, bias: bool, scaled: bool) -> Iterator[Rule]:
     `scaled` products have a factor, "scale" of the facts, and always a bias, which may be -0.
     """
     sizes = [terms, *(size for size in _BLOCK_SIZES if size < terms)]
-    likely = [(blocks(terms, size, bias, scaled), _blocks_text(terms, size)) for size in sizes]
+    in_blocks = (f"in blocks of {size}, then the blocks" for size in sizes[1:])
+    texts = ["one after the other", *in_blocks]
+    programs = [blocks(terms, size, bias, scaled) for size in sizes]
+    likely = list(zip(programs, texts, strict=True))
     for program, text in likely:
         yield next(rules_of_order(program, text))
     if not scaled:
@@ -161,7 +164,3 @@ def lanes(terms: int, bias: bool = False, tree: _Tree = _IN_TURN) -> Program:
         return [*left, *right, JOIN] if left and right else left or right
 
     return [*build(tree), *[4 * terms + ADD] * bias]
-
-
-def _blocks_text(terms: int, size: int) -> str:
-    return "one after the other" if size == terms else f"in blocks of {size}, then the blocks"

@@ -34,8 +34,7 @@ from tracer.accumulators.spec.orders import (
 )
 from tracer.accumulators.spec.policy import Entry, Policy, first_matches
 from tracer.analyzers.attribution import attribute
-from tracer.arithmetic import candidates
-from tracer.arithmetic.finding import branches_of_program
+from tracer.arithmetic import order_trees
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.known_rules import KnownRules
 from tracer.arithmetic.rule import NotKnown
@@ -208,17 +207,17 @@ def order_of_floats(own: Kernel, kernel: Kernel, facts: Mapping[str, Any]) -> Ke
     Raises NotKnown for an order, or a place of the bias, that accumulators do not have.
     """
     terms, sums = _terms(own), _commonest(facts)
-    branches = branches_of_program(sums["program"])
-    order = candidates.order_of_tree(branches, terms)
+    branches = order_trees.branches_of_program(sums["program"])
+    order = order_trees.order_of_tree(branches, terms)
     if order is None:
         raise NotKnown("no order of accumulators is that of its kernel")
     fused, bias = bool(sums["fused"]), _terms(kernel).count
-    whole = candidates.canonical(branches, terms.count, bias)
-    if own.shape(2) is None or whole == candidates.canonical(branches, terms.count):
+    whole = order_trees.canonical(branches, terms.count, bias)
+    if own.shape(2) is None or whole == order_trees.canonical(branches, terms.count):
         return KernelOrder(order, fused)
     places: tuple[Bias, ...] = ("last", "first")
     for place in places:
-        if candidates.tree_of(order, terms, place) == whole:
+        if order_trees.tree_of(order, terms, place) == whole:
             return KernelOrder(order, fused, place)
     raise NotKnown("no accumulator adds a bias where its kernel does")
 

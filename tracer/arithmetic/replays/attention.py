@@ -83,13 +83,9 @@ def rules_of_heads(
     for block in dict.fromkeys(size // (16 * (key[1] + value[1])) for size in _CACHES):
         if ends[-1] != "softmax" and block < key[0]:
             text = f"scores: {scores.text}; {_ENDS[ends[-1]]}, in blocks of {block} keys"
-            parts = [_values_of_block(query[0], size, value[1], at == 0)
-                     for at, size in enumerate(_sizes(key[0], block))]  # fmt: skip
+            parts = [_values_of_block(query[0], min(block, key[0] - low), value[1], low == 0)
+                     for low in range(0, key[0], block)]  # fmt: skip
             yield Rule(text, {**facts, "block": block, "values": parts, "end": ends[-1]})
-
-
-def _sizes(keys: int, block: int) -> list[int]:
-    return [min(block, keys - low) for low in range(0, keys, block)]
 
 
 @cache

@@ -1,8 +1,9 @@
-"""The tree of an order of additions, and an order of accumulators that has a tree."""
+"""The tree of an order of additions: of accumulators, of a program, drawn, and back to an order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from tracer.accumulators.spec import Bias
@@ -17,14 +18,17 @@ from tracer.accumulators.spec.orders import (
     Tiles,
     Tree,
 )
+from tracer.arithmetic.trees import ADD, BEGIN, Program
 
 _LANES = 8
 """Of a register of 256 bits."""
-_Tree = list[Any]
-"""Terms, and sums of terms, in the order in which a register adds them."""
+_DRAWN = 32
+"""Terms of the largest sum that is drawn."""
+Branch = list[Any]
+"""What a register adds, in its order: numbers of terms, and further branches."""
 
 
-def tree_of(order: Order, terms: Terms, bias: Bias | None = None) -> _Tree:
+def tree_of(order: Order, terms: Terms, bias: Bias | None = None) -> Branch:
     """Returns the tree of an order; the term after the last one is a bias, if it has a place."""
     sums: list[Any] = list(range(terms.count))
     stages = order.stages(terms)
@@ -37,13 +41,13 @@ def tree_of(order: Order, terms: Terms, bias: Bias | None = None) -> _Tree:
     return canonical(whole, terms.count, terms.count)
 
 
-def canonical(branch: _Tree, count: int, bias: int | None = None) -> _Tree:
+def canonical(branch: Branch, count: int, bias: int | None = None) -> Branch:
     """Returns a tree of the first `count` terms, and of the `bias`, which becomes the next term.
 
     Others are a residual, and channels that fill up a block. A sum that begins with a sum is one,
     and a bias that a sum is added to is added to this sum.
     """
-    parts: _Tree = []
+    parts: Branch = []
     for each in branch:
         if isinstance(each, list):
             parts += [part] if (part := canonical(each, count, bias)) else []
@@ -56,13 +60,13 @@ def canonical(branch: _Tree, count: int, bias: int | None = None) -> _Tree:
     return parts
 
 
-def order_of_tree(branches: _Tree, terms: Terms) -> Order | None:
+def order_of_tree(branches: Branch, terms: Terms) -> Order | None:
     """Returns an order that adds terms as a tree does, which may have others; None without one."""
     tree = canonical(branches, terms.count)
     return next((each for each in _likely(tree, terms) if tree_of(each, terms) == tree), None)
 
 
-def _likely(tree: _Tree, terms: Terms) -> Iterator[Order]:
+def _likely(tree: Branch, terms: Terms) -> Iterator[Order]:
     """Yields orders that may have a tree, by its first register."""
     first = next((at for at, each in enumerate(tree) if isinstance(each, list)), len(tree))
     lanes = tree[1] - tree[0] if first > 1 else _LANES
@@ -89,3 +93,48 @@ def _of_terms(first: int, lanes: int, count: int) -> Iterator[Order]:
     yield Tiles((every, *(Level(2, stride=lanes >> fold) for fold in folds)))
     yield from (Tiles((every, Level(size))) for size in (2, 4, lanes // 2))
     yield Tiles((every, Level(2, stride=2), Level(2, stride=2)))
+
+
+def branches_of(order: Order, terms: Terms) -> Branch:
+    """Returns the tree of an order of terms."""
+    sums: list[Any] = list(range(terms.count))
+    for stage in order.stages(terms):
+        joined = [[sums[k] for k in row if k >= 0] for row in stage.groups.tolist()]
+        sums = [each[0] if len(each) == 1 else each for each in joined]
+    return sums[0] if isinstance(sums[0], list) else sums
+
+
+def branches_of_program(program: Program) -> Branch:
+    """Returns the tree of a program of `trees`."""
+    held: list[Branch] = []
+    for step in program:
+        term, kind = divmod(step, 4)
+        if kind == BEGIN:
+            held.append([term])
+        elif kind == ADD:
+            held[-1].append(term)
+        else:
+            last = held.pop()
+            held[-1] = [held[-1], last]
+    return held[0]
+
+
+def drawn(branch: Branch, count: int) -> str:
+    """Returns a tree as text; nothing for one of more than 32 terms."""
+    return "\n".join(_lines(branch)) if count <= _DRAWN else ""
+
+
+def _lines(branch: Branch) -> Iterator[str]:
+    runs: list[Any] = []
+    for is_branch, group in groupby(branch, lambda each: isinstance(each, list)):
+        same = list(group)
+        runs += same if is_branch else [" + ".join(map(str, same))]
+    if len(runs) == 1:
+        yield str(runs[0])
+        return
+    yield "+"
+    for index, run in enumerate(runs):
+        is_last = index == len(runs) - 1
+        lines: Sequence[str] = list(_lines(run)) if isinstance(run, list) else [run]
+        yield f"{'└─' if is_last else '├─'} {lines[0]}"
+        yield from (f"{'  ' if is_last else '│ '} {line}" for line in lines[1:])
