@@ -20,8 +20,10 @@ _KEPT = (
     "args", "weights", "input_shape", "input_dtype", "trust", "operators", "batch", "dims",
     "inputs", "data", "data_dir", "limit", "seed", "threads", "optimization", "provider",
     "provider_options", "register", "train", "backward", "device", "prefill", "decode", "past",
+    "order", "overflow", "operands", "product_bits", "fixed", "energy",
 )  # fmt: skip
-"""Options about the model, its inputs and its session, by parameter: the next command has them."""
+"""Options about the model, its inputs, its session and its sums, by parameter: the next command has
+them, too."""
 _FILES = ("outputs", "force", "opened")
 
 
@@ -81,14 +83,20 @@ class Typed:
         but files; and neither those in `without` nor those that `words` set.
         """
         known = importlib.import_module(f"tracer.cli.{command}").command
-        options = {param.name: param for param in known.params if isinstance(param, click.Option)}
+        options = {
+            flag: param
+            for param in known.params
+            if isinstance(param, click.Option)
+            for flag in (*param.opts, *param.secondary_opts)
+        }
         kept = list[str]()
         for name, (flag, texts) in self.params.items():
-            option = options.get(name)
+            option = options.get(flag)
             is_wanted = name in _KEPT or (command == self.command and name not in _FILES)
             if option is None or not is_wanted or name in without or flag in words:
                 continue
-            if flag in (*option.opts, *option.secondary_opts) and _are_read(option, texts):
+            is_same = str(option.name).rstrip("s") == name.rstrip("s")  # a sweep's is a plural
+            if is_same and _are_read(option, texts):
                 kept += [word for text in texts for word in (flag, text)] or [flag]
         return shlex.join(["tracer", command, *subjects, *kept, *words])
 

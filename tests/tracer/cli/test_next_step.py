@@ -97,9 +97,10 @@ def test_sides_that_are_alike_take_more_turns(model, capfd):
 def test_sums_lead_to_widths_and_widths_to_a_narrow_model(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     shutil.copy(LENET / "lenet.int8.onnx", "q.onnx")
-    given = ["--data", "digits", "--limit", "4"]
+    given = ["--data", "digits", "--limit", "4", "--order", "tree", "--overflow", "wrap"]
     words = next_of(capfd, "interpret", "q.onnx", "--accumulator", "16", *given)
     assert words[:3] == ["tracer", "whatif", "q.onnx"]
+    assert words[words.index("--order") + 1] == "tree" and "wrap" in words
     assert words[words.index("--limit") + 1] == "4"
     low, high = map(int, words[words.index("--accumulator") + 1].split(":"))
     assert low < 16 < high

@@ -153,10 +153,8 @@ class Policy:
 
         Raises UsageError for an entry other than `*` that is the first match of no node.
         """
-        entries, by_key = (
-            first_matches(self.accumulators, nodes),
-            {node.key: node for node in nodes},
-        )
+        entries = first_matches(self.accumulators, nodes)
+        by_key = {node.key: node for node in nodes}
         accumulators = {key: entry.value_of(by_key[key]) for key, entry in entries.items()}
         formats = {key: entry.value for key, entry in first_matches(self.formats, nodes).items()}
         operands = {key: entry.value for key, entry in first_matches(self.operands, nodes).items()}
