@@ -115,7 +115,7 @@ def test_what_is_about_integers_is_refused(option, tmp_path, capfd, monkeypatch)
 
 
 @pytest.mark.parametrize("option", [["--overflow", "wrap"], ["--fixed", "8:5"], ["--magnitude"],
-                                    ["--order", "tree"], ["--product-bits", "9"]])  # fmt: skip
+                                    ["--product-bits", "9"]])  # fmt: skip
 def test_options_of_integers_are_refused(option, tmp_path, capfd):
     onnx.save(residual(), tmp_path / "m.onnx")
     command = ["interpret", str(tmp_path / "m.onnx"), "--accumulator", "fp16", *option]

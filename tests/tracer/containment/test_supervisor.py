@@ -370,7 +370,7 @@ def test_what_was_recorded_before_the_end_is_kept_as_an_incomplete_trace(start, 
         ("tracer.executors.onnxruntime.profile_events", "read"),
         ("tracer.executors.onnxruntime.kernel_nodes", "kernels"),
         ("tracer.api._profile", "attribute"),
-        ("tracer.api._profile", "matched"),
+        ("tracer.api._assembly", "matched"),
     ],
 )
 def test_what_was_recorded_is_kept_whatever_follows(module, function, start, folder):
