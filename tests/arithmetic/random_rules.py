@@ -32,7 +32,7 @@ from tracer.accumulators.spec.orders import (
     Tiles,
     Tree,
 )
-from tracer.arithmetic.float_rules import emulated
+from tracer.arithmetic.float_probes import emulated
 from tracer.errors import UsageError
 
 MODES = ("saturate", "symmetric", "wrap", "zero")

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain, islice, product
 from typing import Any, get_args
 
 import numpy as np
 
 from tracer.accumulators import hardware
-from tracer.accumulators.engine.float_arithmetic import sum_products
-from tracer.accumulators.floats import casting, compiled_sums
 from tracer.accumulators.spec.accumulator import ByOperands
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma, Rule
 from tracer.accumulators.spec.float_accumulator import (
@@ -31,41 +29,40 @@ from tracer.accumulators.spec.float_accumulator import (
 )
 from tracer.accumulators.spec.orders import Terms
 from tracer.arithmetic import sums, trees
-from tracer.arithmetic.black_box import BlackBox, Numbers
+from tracer.arithmetic.black_box import BlackBox
 from tracer.arithmetic.finding import Finding
+from tracer.arithmetic.float_probes import (
+    CHUNK,
+    DIAGONAL,
+    SINGLE_FRACTION,
+    Candidate,
+    Probes,
+    are_operands,
+    draw,
+    equal,
+)
 from tracer.arithmetic.order_trees import branches_of_program, drawn, order_of_tree
 from tracer.arithmetic.rule import LEAST_RESULTS, NotKnown
 from tracer.errors import UsageError
-from tracer.support.types import Array
 
-_SINGLES, _PAIRS, _WHOLE, _CHUNK = 600, 1500, 400, 1000
-"""Random probes of one product, of two, and of all; those of a step of the verification."""
-_MASKED, _MASK_EXPONENT, _MASK_RANGE = 200, 15, 37
-"""Probes whose sum hides small terms; the exponent of their large ones, and what lies between."""
-_FEW = 40
-"""Probes that a candidate meets first."""
-_REPEATS = 4
 _SEEDS = 1 << 10
 """Seeds of stochastic rounding that are tried."""
-_DIAGONAL = 32
-"""Pairs of vectors whose products blocks compute together, to keep one of each row."""
 _MOST_FOUND = 3000
 """Accumulators that go on from single products to sums of two: a second or two."""
 _LEAST = (None, -133, -132, -21, -20, -19)
 """Least exponents of blocks that devices have."""
-_SINGLE_FRACTION, _DOUBLE_FRACTION = 23, 52
+_DOUBLE_FRACTION = 52
 _HALVES = (float_format("fp16"), float_format("bf16"))
 """Formats to which libraries round sums at last."""
-Candidate = FloatAccumulator | BlockFma
 
 
 def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
     """Returns the rule of a sum of floats. Raises NotKnown if none fits."""
     fraction = _fraction(box)
-    if fraction > _SINGLE_FRACTION:
+    if fraction > SINGLE_FRACTION:
         return _tree(box, random, np.float64)
-    probes = _Probes(box, random)
-    is_single = fraction == _SINGLE_FRACTION and box.operands.left.format == SINGLE
+    probes = Probes(box, random, fraction)
+    is_single = fraction == SINGLE_FRACTION and box.operands.left.format == SINGLE
     reason = f"sums keep {fraction} bits of fraction; no accumulator explains all probes"
     results = (None, *(form for form in _HALVES if form.fraction_bits == fraction))
     for result in results if box.operands.left.format != SINGLE else ():
@@ -98,7 +95,7 @@ def _fraction(box: BlackBox) -> int:
         left[:, other], right[:, other] = 2.0 ** (least // 2), 2.0 ** (least - least // 2)
         if box.is_plain_sum:
             left[:, other], right[:] = 2.0**least, 1
-        fits = _are_operands(box, left, right)
+        fits = are_operands(box, left, right)
         if fits.any():
             exact = box.sums(left[fits], right[fits]) == 4.0**power + 2.0 ** least[fits]
             most = max(most, int(bits[fits][exact].max(initial=0)))
@@ -111,197 +108,11 @@ def _single_fraction(box: BlackBox, most: int) -> int:
     left = np.zeros((len(bits), box.terms))
     left[:, 0] = 1 + 2.0**-bits
     right = np.ones(left.shape)
-    fits = _are_operands(box, left, right)
+    fits = are_operands(box, left, right)
     if not fits.any():
         return most
     wrong = bits[fits][box.sums(left[fits], right[fits]) != left[fits, 0]]
     return int(wrong.min(initial=most + 1)) - 1
-
-
-def _are_operands(box: BlackBox, left: Array, right: Array) -> Array:
-    """Returns which rows consist of numbers that the operands hold."""
-    fits = np.ones(len(left), bool)
-    for side, values in ((box.operands.left, left), (box.operands.right, right)):
-        assert side.format is not None
-        fits &= (casting.cast(values, side.format) == values).all(1)
-    return fits
-
-
-@dataclass(frozen=True)
-class _Probes:
-    """Random probes of a black box, of one product, of two, and of all, with their sums.
-
-    The box rounds sums to the format `result` at last; None keeps those of the accumulator.
-    """
-
-    box: BlackBox
-    random: np.random.Generator
-    result: FloatFormat | None = None
-    sets: dict[int, tuple[Array, Array, Array]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for columns, count in ((1, _SINGLES), (2, _PAIRS), (self.box.terms, _WHOLE)):
-            if columns not in self.sets:
-                self.sets[columns] = self._probe(count, columns)
-        if self.result is None and self.box.terms > 2:
-            known = self.sets[self.box.terms]
-            masks = self._sums(*masked(self.box, self.random, _MASKED))
-            left, right, sums = (np.concatenate(both) for both in zip(known, masks, strict=True))
-            self.sets[self.box.terms] = left, right, sums
-
-    @property
-    def are_random(self) -> bool:
-        """Whether the same product alone gives other sums at other terms."""
-        terms, sides = self.box.terms, (self.box.operands.left, self.box.operands.right)
-        for _ in range(_REPEATS):
-            left, right = (_numbers(each, self.random, np.zeros((1, 1), int)) for each in sides)
-            right = np.ones((1, 1)) if self.box.is_plain_sum else right
-            sums = self.box.sums(left * np.eye(terms), np.repeat(right, terms, 0) * np.ones(terms))
-            if len(np.unique(sums)) > 1:
-                return True
-        return False
-
-    @property
-    def near_one(self) -> tuple[Array, Array, Array]:
-        """Further probes of one product each, from 1/2 to 4, at every term in turn."""
-        terms, sides = self.box.terms, (self.box.operands.left, self.box.operands.right)
-        count = max(terms, _PAIRS // 5)
-        powers = self.random.integers(-1, 1, (count, terms))
-        left, right = (_numbers(side, self.random, powers * k) for k, side in enumerate(sides))
-        left *= np.arange(count)[:, None] % terms == np.arange(terms)
-        return self._sums(left, np.ones_like(right) if self.box.is_plain_sum else right)
-
-    def _probe(self, count: int, columns: int) -> tuple[Array, Array, Array]:
-        return self._sums(*draw(self.box, self.random, count, columns))
-
-    def _sums(self, left: Array, right: Array) -> tuple[Array, Array, Array]:
-        count, columns = left.shape
-        whole = [np.zeros((count, self.box.terms)) for _ in range(2)]
-        whole[0][:, :columns], whole[1][:, :columns] = left, right
-        return left, right, self.box.sums(*whole)
-
-    def agrees(self, candidate: Candidate, columns: int) -> bool:
-        """Whether a candidate explains the probes of so many products."""
-        left, right, outputs = self.sets[columns]
-        if isinstance(candidate, BlockFma) and columns < self.box.terms:
-            # the zeros of blocks that follow align the sum once more
-            zeros = np.zeros((len(left), min(candidate.length, self.box.terms - columns)))
-            left, right = (np.concatenate([side, zeros], 1) for side in (left, right))
-        for part in (slice(0, _FEW), slice(_FEW, None)):
-            if not self._explains(candidate, left[part], right[part], outputs[part]):
-                return False
-        return True
-
-    def _explains(self, candidate: Candidate, left: Array, right: Array, outputs: Array) -> bool:
-        sums = emulated(candidate, left, right)
-        if self.result is not None:
-            sums = casting.cast(sums, self.result)
-        return bool(_equal(sums, outputs).all())
-
-    def verifies(self, candidate: Candidate) -> bool:
-        """Whether it explains 10,000 more random pairs of vectors."""
-        for _ in range(LEAST_RESULTS // _CHUNK):
-            if not self._explains(candidate, *self._probe(_CHUNK, self.box.terms)):
-                return False
-        return True
-
-
-def draw(
-    box: BlackBox, random: np.random.Generator, count: int, columns: int
-) -> tuple[Array, Array]:
-    """Returns random operands (count, columns), float64: numbers of their formats.
-
-    Products of a row have exponents that are near each other, anywhere in a wide range; some of
-    them cancel, some have few bits.
-    """
-    one, shape = (count, 1), (count, columns)
-    is_wide = random.random(one) < 0.3
-    base = np.where(is_wide, random.integers(-160, 136, one), random.integers(-12, 13, one))
-    spread = random.choice([1, 3, 8, 14, 28], one)
-    exponents = base + random.integers(-30, 31, shape) % (2 * spread) - spread
-    share = exponents // 2 + random.integers(-3, 4, shape)
-    if box.is_plain_sum:
-        share = exponents
-    out = []
-    for side, power in ((box.operands.left, share), (box.operands.right, exponents - share)):
-        out.append(_numbers(side, random, power))
-    if box.is_plain_sum:
-        out[1] = np.ones(shape)
-    elif columns > 1:  # most products twice, once with the other sign
-        twins = (random.random(one) < 0.4) & (random.random((count, columns // 2)) < 0.9)
-        for values, sign in zip(out, (-1, 1), strict=True):
-            values[:, 1::2] = np.where(
-                twins, sign * values[:, : columns // 2 * 2 : 2], values[:, 1::2]
-            )
-    kept = random.random(shape) < np.where(random.random(one) < 0.15, 0.4, 1.1)
-    return out[0] * kept, out[1]
-
-
-def masked(box: BlackBox, random: np.random.Generator, count: int) -> tuple[Array, Array]:
-    """Returns operands (count, terms), float64, of small products and two that are ± large.
-
-    What is added while these two have not met is lost, even if the sum is rounded at last. So the
-    order shows, which random products hide.
-    """
-    pairs = random.integers(0, box.terms, (count, 2))
-    rows, out = np.arange(count), []
-    for side, sign in ((box.operands.left, -1), (box.operands.right, 1)):
-        assert side.format is not None
-        top = min(side.format.largest_exponent, _MASK_EXPONENT)
-        least = side.format.least_exponent - side.format.fraction_bits
-        values = np.full((count, box.terms), 2.0 ** max(least, top - _MASK_RANGE))
-        values[rows, pairs[:, 1]] = sign * 2.0**top
-        values[rows, pairs[:, 0]] = 2.0**top
-        out.append(values)
-        if top - least >= _MASK_RANGE or box.is_plain_sum:  # one side tells enough
-            out.append(np.ones(values.shape))
-            break
-    return out[0], out[1]
-
-
-def _numbers(side: Numbers, random: np.random.Generator, powers: Array) -> Array:
-    """Returns finite numbers of a format with about these exponents, of either sign."""
-    form = side.format
-    assert form is not None
-    shape = powers.shape
-    units = 1 << form.fraction_bits
-    bits = np.select(
-        [random.random(shape) < 0.2, random.random(shape) < 0.25],
-        [np.zeros(shape, np.int64), units - (units >> random.integers(0, 24, shape)) // 1],
-        random.integers(0, units, shape),
-    )
-    powers = np.clip(powers, form.least_exponent, form.largest_exponent)
-    values = np.ldexp(1 + bits / units, powers) * random.choice([-1, 1], shape)
-    values = casting.cast(values, form, saturates=True).astype(np.float64)
-    return np.where(np.isfinite(values), values, 1.0)
-
-
-def emulated(candidate: Candidate, left: Array, right: Array) -> Array:
-    """Returns the sums (N) of products of rows (N, K) by the project's own emulation."""
-    with np.errstate(all="ignore"):
-        if isinstance(candidate, FloatAccumulator):
-            products, ones = left * right, np.ones((left.shape[1], 1))
-            indices = np.zeros((len(left), 1), np.int64)
-            start = np.zeros((1, 1))
-            if not candidate.is_plain:
-                terms = Terms(left.shape[1])
-                staged = compiled_sums.by_stages(products, ones, start, candidate, terms)
-                return staged.values[:, 0]
-            return compiled_sums.sequential(products, ones, start, candidate, 0, indices).values[
-                :, 0
-            ]
-        parts = []
-        for low in range(0, len(left), _DIAGONAL):
-            rows, columns = left[low : low + _DIAGONAL], right[low : low + _DIAGONAL]
-            square = sum_products(
-                rows.astype(np.float32), columns.T.astype(np.float32), None, candidate
-            )
-            parts.append(np.diagonal(square.values).astype(np.float64))
-        return np.concatenate(parts)
-
-
-def _equal(first: Array, second: Array) -> Array:
-    return np.asarray((first == second) | (np.isnan(first) & np.isnan(second)))
 
 
 def _formats(fraction: int, subnormals: Subnormals) -> Iterator[FloatFormat]:
@@ -316,49 +127,42 @@ def _formats(fraction: int, subnormals: Subnormals) -> Iterator[FloatFormat]:
                     yield form
 
 
-def _accumulators(probes: _Probes, fraction: int) -> Iterator[FloatAccumulator]:
+def _accumulators(probes: Probes, fraction: int) -> Iterator[FloatAccumulator]:
     """Yields the float accumulators that explain the probes."""
     roundings = [FloatRounding(name) for name in ("rne", "rz", "floor")]
-    pairs: list[FloatAccumulator] = []
+    if by_seed := _seeded(probes, fraction):
+        roundings = [by_seed]
+    terms = probes.box.terms
     for find in (_of_one_format, _of_two_formats):  # most accumulators have one format
-        for rounding in roundings if not pairs else ():
+        pairs: list[FloatAccumulator] = []
+        for rounding in roundings:
             found = islice(find(probes, fraction, rounding), _MOST_FOUND)
             pairs += [each for each in found if probes.agrees(each, 2)]
-        if find is _of_one_format and not pairs and (by_seed := _seeded(probes, fraction)):
-            roundings = [by_seed]
-            pairs += [
-                each for each in _of_one_format(probes, fraction, by_seed) if probes.agrees(each, 2)
-            ]
-    terms = probes.box.terms
-    for each in pairs:
-        for chunk in (None, *range(2, terms), 1):
+        for each, chunk in product(pairs, (None, *range(2, terms), 1)):
             candidate = replace(each, chunk=chunk)
             if probes.agrees(candidate, terms):
                 yield candidate
 
 
-def _seeded(probes: _Probes, fraction: int) -> FloatRounding | None:
+def _seeded(probes: Probes, fraction: int) -> FloatRounding | None:
     """Returns the stochastic rounding that explains single products within any range."""
     if not probes.are_random:
         return None
-    left, right, outputs = probes.near_one
+    near_one = probes.near_one
     usual = FloatAccumulator(FloatFormat(8, fraction))
     ways = [usual, replace(usual, fused=True)]
-    ways += [replace(usual, product=FloatFormat(8, bits)) for bits in range(_SINGLE_FRACTION + 1)]
+    ways += [replace(usual, product=FloatFormat(8, bits)) for bits in range(SINGLE_FRACTION + 1)]
     for seed in range(_SEEDS):
         rounding = FloatRounding("sr", seed)
         for way in ways:
             candidate = replace(way, rounding=rounding)
-            if all(
-                _equal(emulated(candidate, left[part], right[part]), outputs[part]).all()
-                for part in (slice(0, _FEW), slice(_FEW, None))
-            ):
+            if probes.explains(candidate, *near_one):
                 return rounding
     return None
 
 
 def _of_one_format(
-    probes: _Probes, fraction: int, rounding: FloatRounding
+    probes: Probes, fraction: int, rounding: FloatRounding
 ) -> Iterator[FloatAccumulator]:
     """Yields accumulators that explain single products; products are exact, or like the sum."""
     for own in _by_range(fraction, rounding):
@@ -375,11 +179,11 @@ def _by_range(fraction: int, rounding: FloatRounding) -> Iterator[list[FloatAccu
 
 
 def _of_two_formats(
-    probes: _Probes, fraction: int, rounding: FloatRounding
+    probes: Probes, fraction: int, rounding: FloatRounding
 ) -> Iterator[FloatAccumulator]:
     """Yields accumulators that explain single products, which have another format than sums."""
     single = _single_fraction(probes.box, fraction)
-    widest = _SINGLE_FRACTION if single == fraction else single
+    widest = SINGLE_FRACTION if single == fraction else single
     for own in _by_range(fraction, rounding):
         like = max(own, key=lambda each: each.format.largest_exponent)
         for bits in range(single, widest + 1):
@@ -396,7 +200,7 @@ def _of_two_formats(
                     yield from (each for each in mixed if probes.agrees(each, 1))
 
 
-def _presets(probes: _Probes) -> Iterator[BlockFma]:
+def _presets(probes: Probes) -> Iterator[BlockFma]:
     """Yields the block multiply-adds of devices that explain the probes.
 
     Libraries part long sums, and add the parts in fp32: that is a promotion.
@@ -422,7 +226,7 @@ def _presets(probes: _Probes) -> Iterator[BlockFma]:
     yield from (block for block in others if probes.agrees(block, terms))
 
 
-def _blocks(probes: _Probes, fraction: int) -> Iterator[BlockFma]:
+def _blocks(probes: Probes, fraction: int) -> Iterator[BlockFma]:
     """Yields other block multiply-adds that explain the probes."""
     operands, terms = probes.box.operands.left.format, probes.box.terms
     assert operands is not None
@@ -453,7 +257,7 @@ def _tree(box: BlackBox, random: np.random.Generator, kind: type[Any]) -> Findin
     is_single = kind == np.float32
     name = np.dtype(kind).name
     for rule in sums.sum_rules(lambda terms: float(box.sums(terms[None], ones)[0]), box.terms):
-        if all(_explains(box, random, rule.facts, kind) for _ in range(LEAST_RESULTS // _CHUNK)):
+        if all(_explains(box, random, rule.facts, kind) for _ in range(LEAST_RESULTS // CHUNK)):
             program = rule.facts["program"]
             branches = branches_of_program(program)
             tree = drawn(branches, box.terms)
@@ -461,7 +265,7 @@ def _tree(box: BlackBox, random: np.random.Generator, kind: type[Any]) -> Findin
             order = order_of_tree(branches, Terms(box.terms))
             if has_products and order is not None:
                 accumulator = FloatAccumulator(SINGLE, fused=rule.facts["fused"], order=order)
-                if _Probes(box, random).verifies(accumulator):
+                if Probes(box, random, SINGLE_FRACTION).verifies(accumulator):
                     return replace(Finding.of(accumulator, box.terms), tree=tree)
             text = rule.text if has_products else trees.describe(program)
             return Finding(f"{text}, in {name}", None, {**rule.facts, "type": name}, tree)
@@ -472,19 +276,19 @@ def _explains(
     box: BlackBox, random: np.random.Generator, facts: dict[str, Any], kind: type[Any]
 ) -> bool:
     """Whether a tree explains random sums; most products are near each other in size."""
-    left, right = draw(box, random, _CHUNK, box.terms)
+    left, right = draw(box, random, CHUNK, box.terms)
     outputs = box.sums(left, right)
     if kind == np.float64:
         replayed = trees.sums_of(facts["program"], left * right)
     else:
         parts = []
-        for low in range(0, _CHUNK, _DIAGONAL):
+        for low in range(0, CHUNK, DIAGONAL):
             rows, columns = (
-                each[low : low + _DIAGONAL].astype(np.float32) for each in (left, right)
+                each[low : low + DIAGONAL].astype(np.float32) for each in (left, right)
             )
             with np.errstate(all="ignore"):
                 parts.append(
                     np.diagonal(sums.products(facts, rows, np.ascontiguousarray(columns.T)))
                 )
         replayed = np.concatenate(parts).astype(np.float64)
-    return bool((_equal(replayed, outputs) & (np.signbit(replayed) == np.signbit(outputs))).all())
+    return bool((equal(replayed, outputs) & (np.signbit(replayed) == np.signbit(outputs))).all())

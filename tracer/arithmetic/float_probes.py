@@ -1,0 +1,257 @@
+"""Random probes of a black box that adds products of floats, and candidates that explain them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tracer.accumulators.engine.float_arithmetic import sum_products
+from tracer.accumulators.floats import casting, compiled_sums
+from tracer.accumulators.spec.block_fma import BlockFma
+from tracer.accumulators.spec.float_accumulator import FloatAccumulator, FloatFormat
+from tracer.accumulators.spec.orders import Terms
+from tracer.arithmetic.black_box import BlackBox, Numbers
+from tracer.arithmetic.rule import LEAST_RESULTS
+from tracer.support.types import Array
+
+CHUNK = 1000
+"""Random probes of a step of the verification."""
+DIAGONAL = 32
+"""Pairs of vectors whose products blocks compute together, to keep one of each row."""
+SINGLE_FRACTION = 23
+_SINGLES, _PAIRS, _WHOLE = 600, 1500, 400
+"""Random probes of one product, of two, and of all."""
+_TIES, _BESIDE = 3, 0.1
+"""As many times fewer probes have products beside ties; the share of them in the verification."""
+_MASKED, _MASK_EXPONENT, _MASK_RANGE = 200, 15, 37
+"""Probes whose sum hides small terms; the exponent of their large ones, and what lies between."""
+_FEW = 40
+"""Probes that a candidate meets first."""
+_REPEATS = 4
+_TRIFLES = np.array([25, 18, 13])
+"""Above the greatest h of a trifle of 2^-h, 2^-2h, 2^-3h: factors stay numbers of float32."""
+Candidate = FloatAccumulator | BlockFma
+
+
+def are_operands(box: BlackBox, left: Array, right: Array) -> Array:
+    """Returns which rows consist of numbers that the operands hold."""
+    fits = np.ones(len(left), bool)
+    for side, values in ((box.operands.left, left), (box.operands.right, right)):
+        assert side.format is not None
+        fits &= (casting.cast(values, side.format) == values).all(1)
+    return fits
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Random probes of a black box, of one product, of two, and of all, with their sums.
+
+    Sums keep `fraction` bits of fraction. The box rounds them to the format `result` at last; None
+    keeps those of the accumulator.
+    """
+
+    box: BlackBox
+    random: np.random.Generator
+    fraction: int
+    result: FloatFormat | None = None
+    sets: dict[int, tuple[Array, Array, Array]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        terms, random = self.box.terms, self.random
+        for columns, count in ((1, _SINGLES), (2, _PAIRS), (terms, _WHOLE)):
+            if columns in self.sets:
+                continue
+            parts = [
+                draw(self.box, random, count, columns),
+                draw(self.box, random, count // _TIES, columns, self.fraction + 1),
+            ]
+            if columns > 2:
+                parts.append(masked(self.box, random, _MASKED))
+            left, right = (np.concatenate(side) for side in zip(*parts, strict=True))
+            self.sets[columns] = self._sums(left, right)
+
+    @property
+    def are_random(self) -> bool:
+        """Whether the same product alone gives other sums at other terms."""
+        terms, sides = self.box.terms, (self.box.operands.left, self.box.operands.right)
+        for _ in range(_REPEATS):
+            left, right = (_significands(each, self.random, (1, 1)) for each in sides)
+            right = np.ones((1, 1)) if self.box.is_plain_sum else right
+            sums = self.box.sums(left * np.eye(terms), np.repeat(right, terms, 0) * np.ones(terms))
+            if len(np.unique(sums)) > 1:
+                return True
+        return False
+
+    @property
+    def near_one(self) -> tuple[Array, Array, Array]:
+        """Further probes of one product each, from 1/2 to 4, at every term in turn."""
+        terms, sides = self.box.terms, (self.box.operands.left, self.box.operands.right)
+        count = max(terms, _PAIRS // 5)
+        powers = self.random.integers(-1, 1, (count, terms))
+        left, right = (
+            _numbers(side, _significands(side, self.random, powers.shape), powers * k)
+            for k, side in enumerate(sides)
+        )
+        left *= np.arange(count)[:, None] % terms == np.arange(terms)
+        return self._sums(left, np.ones_like(right) if self.box.is_plain_sum else right)
+
+    def _probe(self, count: int, columns: int) -> tuple[Array, Array, Array]:
+        return self._sums(*draw(self.box, self.random, count, columns))
+
+    def _sums(self, left: Array, right: Array) -> tuple[Array, Array, Array]:
+        count, columns = left.shape
+        whole = [np.zeros((count, self.box.terms)) for _ in range(2)]
+        whole[0][:, :columns], whole[1][:, :columns] = left, right
+        return left, right, self.box.sums(*whole)
+
+    def agrees(self, candidate: Candidate, columns: int) -> bool:
+        """Whether a candidate explains the probes of so many products."""
+        left, right, outputs = self.sets[columns]
+        if isinstance(candidate, BlockFma) and columns < self.box.terms:
+            # the zeros of blocks that follow align the sum once more
+            zeros = np.zeros((len(left), min(candidate.length, self.box.terms - columns)))
+            left, right = (np.concatenate([side, zeros], 1) for side in (left, right))
+        return self.explains(candidate, left, right, outputs)
+
+    def explains(self, candidate: Candidate, left: Array, right: Array, outputs: Array) -> bool:
+        """Whether a candidate gives the outputs (N) of these operands (N, columns)."""
+        for part in (slice(0, _FEW), slice(_FEW, None)):
+            sums = emulated(candidate, left[part], right[part])
+            if self.result is not None:
+                sums = casting.cast(sums, self.result)
+            if not equal(sums, outputs[part]).all():
+                return False
+        return True
+
+    def verifies(self, candidate: Candidate) -> bool:
+        """Whether it explains 10,000 more random pairs of vectors."""
+        for _ in range(LEAST_RESULTS // CHUNK):
+            if not self.explains(candidate, *self._probe(CHUNK, self.box.terms)):
+                return False
+        return True
+
+
+def draw(
+    box: BlackBox, random: np.random.Generator, count: int, columns: int, bits: int | None = None
+) -> tuple[Array, Array]:
+    """Returns random operands (count, columns), float64: numbers of their formats.
+
+    Products of a row have exponents that are near each other, anywhere in a wide range; some of
+    them cancel, some have few bits. Some rows have products just beside numbers with so many `bits`
+    of fraction, any number if it is None: sums with a bit less tie there, so it shows whether the
+    product was rounded before. Given `bits`, all rows are like that.
+    """
+    one, shape = (count, 1), (count, columns)
+    is_wide = random.random(one) < 0.3
+    base = np.where(is_wide, random.integers(-160, 136, one), random.integers(-12, 13, one))
+    spread = random.choice([1, 3, 8, 14, 28], one)
+    exponents = base + random.integers(-30, 31, shape) % (2 * spread) - spread
+    share = exponents // 2 + random.integers(-3, 4, shape)
+    if box.is_plain_sum:
+        share = exponents
+    is_beside = random.random(one) < (_BESIDE if bits is None else 1)
+    lengths = random.integers(1, SINGLE_FRACTION + 1, one) if bits is None else bits
+    beside = _factors_beside(random, shape, lengths)
+    out, sides = [], (box.operands.left, box.operands.right)
+    for side, power, factors in zip(sides, (share, exponents - share), beside, strict=True):
+        usual = _significands(side, random, shape)
+        out.append(_numbers(side, np.where(is_beside, factors, usual), power))
+    if box.is_plain_sum:
+        out[1] = np.ones(shape)
+    elif columns > 1:  # most products twice, once with the other sign
+        twins = (random.random(one) < 0.4) & (random.random((count, columns // 2)) < 0.9)
+        for values, sign in zip(out, (-1, 1), strict=True):
+            values[:, 1::2] = np.where(
+                twins, sign * values[:, : columns // 2 * 2 : 2], values[:, 1::2]
+            )
+    kept = random.random(shape) < np.where(random.random(one) < 0.15, 0.4, 1.1)
+    return out[0] * kept, out[1]
+
+
+def _factors_beside(
+    random: np.random.Generator, shape: tuple[int, ...], bits: Array | int
+) -> tuple[Array, Array]:
+    """Returns factors, float64, whose products are numbers with `bits` of fraction and a trifle.
+
+    With x = ±2^-h, they are n (1 + x) · 1, n (1 + x)(1 - x) = n (1 - x²) and
+    n (1 + x)(1 - x + x²) = n (1 + x³): beyond the bits of a product in float32, too.
+    """
+    number = 1 + np.floor(np.ldexp(random.random(shape), bits)) * np.ldexp(1.0, -np.asarray(bits))
+    ways = random.integers(0, 3, shape)
+    x = np.ldexp(random.choice([-1.0, 1.0], shape), -random.integers(2, _TRIFLES[ways]))
+    other = np.choose(ways, [np.ones(shape), 1 - x, 1 - x + x * x])
+    return random.choice([-1, 1], shape) * number * (1 + x), other
+
+
+def masked(box: BlackBox, random: np.random.Generator, count: int) -> tuple[Array, Array]:
+    """Returns operands (count, terms), float64, of small products and two that are ± large.
+
+    What is added while these two have not met is lost, even if the sum is rounded at last. So the
+    order shows, which random products hide.
+    """
+    pairs = random.integers(0, box.terms, (count, 2))
+    rows, out = np.arange(count), []
+    for side, sign in ((box.operands.left, -1), (box.operands.right, 1)):
+        assert side.format is not None
+        top = min(side.format.largest_exponent, _MASK_EXPONENT)
+        least = side.format.least_exponent - side.format.fraction_bits
+        values = np.full((count, box.terms), 2.0 ** max(least, top - _MASK_RANGE))
+        values[rows, pairs[:, 1]] = sign * 2.0**top
+        values[rows, pairs[:, 0]] = 2.0**top
+        out.append(values)
+        if top - least >= _MASK_RANGE or box.is_plain_sum:  # one side tells enough
+            out.append(np.ones(values.shape))
+            break
+    return out[0], out[1]
+
+
+def _significands(side: Numbers, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Returns significands of a format, of either sign, some of few bits, some just below 2."""
+    assert side.format is not None
+    units = 1 << side.format.fraction_bits
+    bits = np.select(
+        [random.random(shape) < 0.2, random.random(shape) < 0.25],
+        [np.zeros(shape, np.int64), units - (units >> random.integers(0, 24, shape)) // 1],
+        random.integers(0, units, shape),
+    )
+    return np.asarray((1 + bits / units) * random.choice([-1, 1], shape))
+
+
+def _numbers(side: Numbers, significands: Array, powers: Array) -> Array:
+    """Returns finite numbers of a format with about these exponents."""
+    form = side.format
+    assert form is not None
+    powers = np.clip(powers, form.least_exponent, form.largest_exponent)
+    values = np.ldexp(significands, powers)
+    values = casting.cast(values, form, saturates=True).astype(np.float64)
+    return np.where(np.isfinite(values), values, 1.0)
+
+
+def emulated(candidate: Candidate, left: Array, right: Array) -> Array:
+    """Returns the sums (N) of products of rows (N, K) by the project's own emulation."""
+    with np.errstate(all="ignore"):
+        if isinstance(candidate, FloatAccumulator):
+            products, ones = left * right, np.ones((left.shape[1], 1))
+            indices = np.zeros((len(left), 1), np.int64)
+            start = np.zeros((1, 1))
+            if not candidate.is_plain:
+                terms = Terms(left.shape[1])
+                staged = compiled_sums.by_stages(products, ones, start, candidate, terms)
+                return staged.values[:, 0]
+            return compiled_sums.sequential(products, ones, start, candidate, 0, indices).values[
+                :, 0
+            ]
+        parts = []
+        for low in range(0, len(left), DIAGONAL):
+            rows, columns = left[low : low + DIAGONAL], right[low : low + DIAGONAL]
+            square = sum_products(
+                rows.astype(np.float32), columns.T.astype(np.float32), None, candidate
+            )
+            parts.append(np.diagonal(square.values).astype(np.float64))
+        return np.concatenate(parts)
+
+
+def equal(first: Array, second: Array) -> Array:
+    """Returns which numbers are equal; a NaN equals a NaN."""
+    return np.asarray((first == second) | (np.isnan(first) & np.isnan(second)))
