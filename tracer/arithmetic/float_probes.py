@@ -96,9 +96,6 @@ class Probes:
         left *= np.arange(count)[:, None] % terms == np.arange(terms)
         return self._sums(left, np.ones_like(right) if self.box.is_plain_sum else right)
 
-    def _probe(self, count: int, columns: int) -> tuple[Array, Array, Array]:
-        return self._sums(*draw(self.box, self.random, count, columns))
-
     def _sums(self, left: Array, right: Array) -> tuple[Array, Array, Array]:
         count, columns = left.shape
         whole = [np.zeros((count, self.box.terms)) for _ in range(2)]
@@ -127,7 +124,8 @@ class Probes:
     def verifies(self, candidate: Candidate) -> bool:
         """Whether it explains 10,000 more random pairs of vectors."""
         for _ in range(LEAST_RESULTS // CHUNK):
-            if not self.explains(candidate, *self._probe(CHUNK, self.box.terms)):
+            drawn = draw(self.box, self.random, CHUNK, self.box.terms)
+            if not self.explains(candidate, *self._sums(*drawn)):
                 return False
         return True
 

@@ -91,7 +91,11 @@ class Family:
             rows = rows[levels[place]] if self.levels else rows
             tables[:, place] = np.where(rows[:, :1] == _OWN, own, rows)
         tables[:, len(choices) : -1] = own[:, None]
-        limits = [[_limit(bits, each.overflow) for each in self.outer] for bits in self.products]
+        exact = loaded("single_sums").EXACT, 0, 0
+        limits = [
+            [exact if bits is None else _rule(Register(bits, each.overflow)) for each in self.outer]
+            for bits in self.products
+        ]
         tables[:, -1] = np.array(limits)[product, outer]
         return tables
 
@@ -105,10 +109,6 @@ def _rule(register: Choice) -> tuple[int, int, int]:
     if register is None:
         return _OWN, 0, 0
     return loaded("single_sums").rule_of(register.overflow), *register.range
-
-
-def _limit(bits: int | None, overflow: Overflow) -> tuple[int, int, int]:
-    return (loaded("single_sums").EXACT, 0, 0) if bits is None else _rule(Register(bits, overflow))
 
 
 def _beside(register: Register) -> list[Register]:

@@ -56,7 +56,10 @@ def switch(mine: Facts, theirs: Facts, names: Set[str]) -> dict[str, Any]:
     if ORDER in names:
         facts |= {key: value for key, value in theirs.items() if key in _SUMS}
         if "rows" in mine and "rows" in theirs:
-            facts |= _first_rows(theirs, mine["rows"][-1])
+            # those of the first rows: another batch may have more, or fewer
+            rows, cells = mine["rows"][-1], theirs["cells"]
+            ends = [end for end in theirs["rows"] if end < rows]
+            facts |= {"rows": [*ends, rows], "cells": [*cells, cells[-1]][: len(ends) + 1]}
     for key in {name.partition(".")[0] for name in names} - {ORDER, *_FLAGS}:
         inner = {name.partition(".")[2] for name in names if name.startswith(f"{key}.")}
         if inner:
@@ -147,12 +150,6 @@ def _with(value: Any, flags: Facts) -> Any:
     if isinstance(value, list) and value and isinstance(value[0], Mapping):
         return [_with(each, flags) for each in value]
     return value
-
-
-def _first_rows(facts: Facts, rows: int) -> dict[str, Any]:
-    """Returns the orders of the first rows: those of another batch may be more, or fewer."""
-    ends = [end for end in facts["rows"] if end < rows]
-    return {"rows": [*ends, rows], "cells": [*facts["cells"], facts["cells"][-1]][: len(ends) + 1]}
 
 
 def _sums(facts: Facts) -> Iterator[Facts]:
