@@ -125,15 +125,15 @@ class SavedGraph:
                 {name: self.constants[name] for name in names if name in self.constants},
                 {each.domain: each.version for each in self.proto.opset_import},
                 self.threads,
-                {name: value for name, value in read.items() if _is_index(value)},
+                {
+                    name: value
+                    for name, value in read.items()
+                    if value.dtype.kind == "b"
+                    or (value.dtype.kind in "iu" and value.itemsize >= _INDEX_BYTES)
+                },
             )
         kernel: Kernel = self.kept[key]
         return kernel
-
-
-def _is_index(values: Array) -> bool:
-    kind, size = values.dtype.kind, values.dtype.itemsize
-    return kind == "b" or (kind in "iu" and size >= _INDEX_BYTES)
 
 
 @dataclass(frozen=True)
