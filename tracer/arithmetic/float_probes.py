@@ -22,8 +22,8 @@ DIAGONAL = 32
 SINGLE_FRACTION = 23
 _SINGLES, _PAIRS, _WHOLE = 600, 1500, 400
 """Random probes of one product, of two, and of all."""
-_TIES, _BESIDE = 3, 0.1
-"""As many times fewer probes have products beside ties; the share of them in the verification."""
+_BESIDE = 0.1
+"""Share of probes with products just beside numbers of few bits."""
 _MASKED, _MASK_EXPONENT, _MASK_RANGE = 200, 15, 37
 """Probes whose sum hides small terms; the exponent of their large ones, and what lies between."""
 _FEW = 40
@@ -62,13 +62,10 @@ class Probes:
         for columns, count in ((1, _SINGLES), (2, _PAIRS), (terms, _WHOLE)):
             if columns in self.sets:
                 continue
-            parts = [
-                draw(self.box, random, count, columns),
-                draw(self.box, random, count // _TIES, columns, self.fraction + 1),
-            ]
+            left, right = self._draw(count, columns)
             if columns > 2:
-                parts.append(masked(self.box, random, _MASKED))
-            left, right = (np.concatenate(side) for side in zip(*parts, strict=True))
+                masks = masked(self.box, random, _MASKED)
+                left, right = np.concatenate([left, masks[0]]), np.concatenate([right, masks[1]])
             self.sets[columns] = self._sums(left, right)
 
     @property
@@ -95,6 +92,12 @@ class Probes:
         )
         left *= np.arange(count)[:, None] % terms == np.arange(terms)
         return self._sums(left, np.ones_like(right) if self.box.is_plain_sum else right)
+
+    def _draw(self, count: int, columns: int) -> tuple[Array, Array]:
+        """Returns so many random operands, and half as many whose products are beside ties."""
+        some = draw(self.box, self.random, count, columns)
+        ties = draw(self.box, self.random, count // 2, columns, self.fraction)
+        return np.concatenate([some[0], ties[0]]), np.concatenate([some[1], ties[1]])
 
     def _sums(self, left: Array, right: Array) -> tuple[Array, Array, Array]:
         count, columns = left.shape
@@ -124,8 +127,7 @@ class Probes:
     def verifies(self, candidate: Candidate) -> bool:
         """Whether it explains 10,000 more random pairs of vectors."""
         for _ in range(LEAST_RESULTS // CHUNK):
-            drawn = draw(self.box, self.random, CHUNK, self.box.terms)
-            if not self.explains(candidate, *self._sums(*drawn)):
+            if not self.explains(candidate, *self._sums(*self._draw(CHUNK, self.box.terms))):
                 return False
         return True
 
@@ -136,20 +138,21 @@ def draw(
     """Returns random operands (count, columns), float64: numbers of their formats.
 
     Products of a row have exponents that are near each other, anywhere in a wide range; some of
-    them cancel, some have few bits. Some rows have products just beside numbers with so many `bits`
-    of fraction, any number if it is None: sums with a bit less tie there, so it shows whether the
-    product was rounded before. Given `bits`, all rows are like that.
+    them cancel, some have few bits. Some rows have products just beside numbers of few bits, where
+    sums are exact or tie: there it shows whether a product was rounded before. With `bits`, the
+    fraction of sums, all rows are like that, and their exponents nearer to 0 and to each other.
     """
     one, shape = (count, 1), (count, columns)
-    is_wide = random.random(one) < 0.3
+    is_wide = random.random(one) < (0.3 if bits is None else 0)
     base = np.where(is_wide, random.integers(-160, 136, one), random.integers(-12, 13, one))
-    spread = random.choice([1, 3, 8, 14, 28], one)
+    spread = random.choice([1, 3, 8, 14, 28] if bits is None else [1, 3], one)
     exponents = base + random.integers(-30, 31, shape) % (2 * spread) - spread
     share = exponents // 2 + random.integers(-3, 4, shape)
     if box.is_plain_sum:
         share = exponents
     is_beside = random.random(one) < (_BESIDE if bits is None else 1)
-    lengths = random.integers(1, SINGLE_FRACTION + 1, one) if bits is None else bits
+    least, most = (1, SINGLE_FRACTION) if bits is None else (bits, bits + 1)
+    lengths = random.integers(least, most + 1, one)
     beside = _factors_beside(random, shape, lengths)
     out, sides = [], (box.operands.left, box.operands.right)
     for side, power, factors in zip(sides, (share, exponents - share), beside, strict=True):
@@ -168,14 +171,14 @@ def draw(
 
 
 def _factors_beside(
-    random: np.random.Generator, shape: tuple[int, ...], bits: Array | int
+    random: np.random.Generator, shape: tuple[int, ...], bits: Array
 ) -> tuple[Array, Array]:
     """Returns factors, float64, whose products are numbers with `bits` of fraction and a trifle.
 
     With x = ±2^-h, they are n (1 + x) · 1, n (1 + x)(1 - x) = n (1 - x²) and
     n (1 + x)(1 - x + x²) = n (1 + x³): beyond the bits of a product in float32, too.
     """
-    number = 1 + np.floor(np.ldexp(random.random(shape), bits)) * np.ldexp(1.0, -np.asarray(bits))
+    number = 1 + np.floor(np.ldexp(random.random(shape), bits)) * np.ldexp(1.0, -bits)
     ways = random.integers(0, 3, shape)
     x = np.ldexp(random.choice([-1.0, 1.0], shape), -random.integers(2, _TRIFLES[ways]))
     other = np.choose(ways, [np.ones(shape), 1 - x, 1 - x + x * x])
