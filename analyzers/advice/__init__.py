@@ -36,7 +36,6 @@ _MOST_TOLD = 10
 _RUNTIME = "onnxruntime"
 QUANTISING = frozenset(("dynamic_int8", "static_int8", "weights_4bit"))
 """Changes of `tracer tune` that it makes with `--allow quantize` alone."""
-"""Changes that `tracer tune` tries only where it may change results."""
 
 Figures = Mapping[str, float | str | None]
 

@@ -124,8 +124,8 @@ def _alignment_notes(sides: Sequence[Side], aligned: Sequence[Layer]) -> tuple[s
 
 def _device_note(side: Side) -> str:
     """Returns what share of a whole run a framework's kernels took on a card; '' on the CPU."""
-    if not any(kernel.provider == "cuda" for kernel in side.run.kernels):
-        return ""  # providers of onnxruntime have long names
+    if not side.run.is_on_device:
+        return ""
     device_us = float(np.median(side.run.samples.sum(axis=1)))
     wall_us = float(np.median(side.run.wall_us))
     return (

@@ -197,11 +197,15 @@ class LayerSum:
 def layer_sums(
     sides: Sequence[Side], layers: Sequence[Layer], totals: pd.DataFrame
 ) -> tuple[LayerSum, ...]:
-    """Returns the sum for each side but the first that took turns with it in several sessions."""
+    """Returns the sum for each side but the first that took turns with it in several sessions.
+
+    None for sides on a card: their layers are kernels, and whole runs have the launches too.
+    """
     sums = []
     for index, side in enumerate(sides[1:], 1):
         whole = totals.iloc[index]
-        if not _are_paired(sides[0], side) or math.isnan(whole["ratio_low"]):
+        on_card = sides[0].run.is_on_device or side.run.is_on_device
+        if on_card or not _are_paired(sides[0], side) or math.isnan(whole["ratio_low"]):
             continue
         shares, systematic = _changes(sides[0], side, _rows(layers, index))
         error = math.hypot(float(shares.std(ddof=1)) / math.sqrt(len(shares)), systematic)

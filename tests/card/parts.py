@@ -52,12 +52,6 @@ def has_card():
     return torch.cuda.is_available()
 
 
-def need_card():
-    """Raises `Skipped` unless the device is a card."""
-    if device() != "cuda":
-        raise Skipped("no card")
-
-
 def attempt(measure, *arguments):
     """Returns what `measure` returns, or why it failed: other measurements of a part go on."""
     try:

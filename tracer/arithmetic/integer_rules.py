@@ -130,16 +130,6 @@ def _search(
     return Search(box, random, scale, rule.rounded, rule.like)
 
 
-def _most_bits(box: BlackBox) -> int:
-    """Returns the bits of a register that no sum leaves, one more than these."""
-    largest = box.terms * box.operands.left.largest * box.operands.right.largest
-    return int(needed(np.array([2 * largest]))[0])
-
-
-def _registers_up_to(bits: int) -> list[Register]:
-    return [Register(each, mode) for each in range(NARROWEST, bits + 1) for mode in MODES]
-
-
 def find_product_rules(box: BlackBox, last: Register | None = None) -> list[ProductRule]:
     """Returns the ways in which products may be rounded, as single products at term 0 tell.
 

@@ -104,6 +104,11 @@ def branches_of(order: Order, terms: Terms) -> Branch:
     return sums[0] if isinstance(sums[0], list) else sums
 
 
+def tree_of_program(program: Program) -> Branch:
+    """Returns the tree of a program: all terms and registers that its last register adds."""
+    return canonical(branches_of_program(program), 1 + max(program) // 4)
+
+
 def branches_of_program(program: Program) -> Branch:
     """Returns the tree of a program of `trees`."""
     held: list[Branch] = []

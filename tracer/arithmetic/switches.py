@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
+from tracer.arithmetic.order_trees import tree_of_program
 from tracer.arithmetic.rule import Facts
 from tracer.arithmetic.trees import ADD, BEGIN, SCALE
 
@@ -105,7 +106,7 @@ def order_cause(mine: Facts, theirs: Facts) -> str:
     own, other = ([each["program"] for each in _sums(facts)] for facts in (mine, theirs))
     if len(own) != len(other) or not own:
         return "order of additions"
-    trees = [(_tree(a), _tree(b)) for a, b in zip(own, other, strict=True)]
+    trees = [(tree_of_program(a), tree_of_program(b)) for a, b in zip(own, other, strict=True)]
     last = [max(_terms(a)) for a, _ in trees]
     bare = [(_without(a, n), _without(b, n)) for (a, b), n in zip(trees, last, strict=True)]
     if all(a == b for a, b in bare):
@@ -158,21 +159,6 @@ def _sums(facts: Facts) -> Iterator[Facts]:
         yield facts
     for each in facts.get("sums", ()):
         yield from _sums(each)
-
-
-def _tree(program: list[int]) -> list[Any]:
-    """Returns the last register as a list of what is added to it: terms, and registers as lists."""
-    held: list[list[Any]] = []
-    for step in program:
-        term, kind = divmod(step, 4)
-        if kind == BEGIN:
-            held.append([term])
-        elif kind == ADD:
-            held[-1].append(term)
-        else:
-            last = held.pop()
-            held[-1].append(last)
-    return held[0]
 
 
 def _terms(tree: list[Any]) -> list[int]:

@@ -141,11 +141,11 @@ def test_a_side_on_a_card_has_device_times_and_the_rest_of_its_runs_is_named():
     card = side("net:Net@torch:cuda", rows, shaken([5.0, 1.0], spread=0.0), executor="torch",
                 overhead=34.0)  # fmt: skip
     kernel = Kernel("a", "linear", "", "cuda", "a", "", (), (), (), (), (), 1.0)
-    for each, provider in ((host, "cpu"), (card, "cuda")):
-        kernels = (replace(kernel, provider=provider),) * 2
+    for each, host_us in ((host, None), (card, 4.0)):
+        kernels = (replace(kernel, host_us=host_us),) * 2
         each = replace(each, run=replace(each.run, kernels=kernels))
         notes = [note for note in compare([host, each]).notes if "card" in note]
-        if provider == "cpu":
+        if host_us is None:
             assert notes == []
         else:
             (note,) = notes
@@ -396,3 +396,6 @@ def test_the_layers_are_held_against_whole_runs(outside, agrees):
     (told,) = json.loads(render(comparison, "json"))["layer_sums"]
     assert told["agrees"] == agrees and told["side"] == "b"
     assert not compare([replace(first, turns_us=None), second]).sums
+    kernel = Kernel("a", "linear", "", "cuda", "a", "", (), (), (), (), (), 1.0, host_us=4.0)
+    card = replace(second, run=replace(second.run, kernels=(kernel,) * len(extra)))
+    assert not compare([first, card]).sums  # whole runs have the launches of kernels, too
