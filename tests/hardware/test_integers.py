@@ -1,15 +1,22 @@
 """Presets of integers against loops in Python, one for each published rule, and onnxruntime."""
 
+from pathlib import Path
+
 import numpy as np
+import onnxruntime as ort
 import pytest
 
 from tests.accumulators.dots import emulate
 from tests.accumulators.nodes import model, narrowed
 from tests.interpreter.models import onnxruntime
 from tracer.accumulators import hardware
+from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine import dots, oracle
 from tracer.accumulators.spec.orders import Terms
 from tracer.accumulators.spec.policy import parse_policy
+from tracer.graph import loading
+from tracer.inputs.datasets.opening import open_dataset
+from tracer.interpreter.interpreter import Interpreter
 from tracer.records import environment
 
 FLAGS = " ".join(environment.cpu_flags())
@@ -207,6 +214,55 @@ def test_maddubs_is_what_onnxruntime_computes(zero):
     ours, theirs, exact_sums = both("x86-maddubs", x.T.copy(), w.T.copy(), zero)
     np.testing.assert_array_equal(ours, theirs)
     assert (theirs != exact_sums).any()
+
+
+GEOMETRIES = {  # input channels, output channels, groups, kernel
+    "odd channels": (3, 6, 1, 3), "1x1": (8, 5, 1, 1), "groups": (6, 4, 2, 3),
+    "one input channel": (4, 8, 4, 3), "depthwise": (8, 8, 8, 3),
+}  # fmt: skip
+
+
+@pytest.mark.skipif("avx2" not in FLAGS or "vnni" in FLAGS, reason="needs AVX2 without VNNI")
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("kinds", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
+def test_convolutions_saturate_as_in_onnxruntime(kinds, geometry):
+    inputs, outputs, groups, size = GEOMETRIES[geometry]
+    random = np.random.default_rng(7)
+    shapes = (1, inputs, 6, 6), (outputs, inputs // groups, size, size)
+    x, w = (
+        random.choice([np.iinfo(kind).min, np.iinfo(kind).max, 5], shape).astype(kind)
+        for kind, shape in zip(kinds, shapes, strict=True)
+    )
+    y_scale = np.float32(150 * np.sqrt(w[0].size))
+    body = f"QLinearConv <kernel_shape=[{size},{size}], group={groups}>"
+    proto = model(
+        f"({kinds[0]}[1,{inputs},6,6] x) => ({kinds[0]}[a,b,c,d] y)"
+        f" {{ y = {body} (x, s, p, w, s, q, u, r) }}",
+        w=w, s=np.float32(1), p=x.dtype.type(9), q=w.dtype.type(0), u=y_scale,
+        r=x.dtype.type(100 if kinds[0] == "uint8" else 0),
+    )  # fmt: skip
+    theirs = onnxruntime(proto, {"x": x})[0]
+    np.testing.assert_array_equal(narrowed(proto, parse_policy("x86-maddubs"), x)[0], theirs)
+    wide = narrowed(proto, parse_policy("32"), x)[0]
+    assert (wide == theirs).all() == (kinds != ("uint8", "int8") or geometry == "depthwise")
+
+
+@pytest.mark.skipif("avx2" not in FLAGS, reason="needs AVX2")
+@pytest.mark.parametrize(
+    "name", ["lenet/lenet", "resnet_cifar/resnet20", "transformer/transformer"]
+)
+def test_networks_have_the_bits_of_onnxruntime(name, tmp_path):
+    """The graph that onnxruntime makes of a network, with its kernels' sums: pairs, or exact."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    options.optimized_model_filepath = str(tmp_path / "fused.onnx")
+    session = ort.InferenceSession(f"models/{name}.int8.onnx", options)
+    fused = loading.load(tmp_path / "fused.onnx")
+    digits = next(open_dataset("digits", fused, limit=4, folder=Path()).batches(4)).inputs
+    sums = "x86-maddubs" if environment.saturates(environment.cpu_flags()) else "x86-vnni"
+    emulation = AccumulatorEmulation(fused, parse_policy(sums))
+    ours = Interpreter(fused, wrap_kernel=emulation.wrap, fuse=emulation.fuse).run(None, digits)
+    np.testing.assert_array_equal(ours[0], session.run(None, digits)[0])
 
 
 @pytest.mark.skipif("vnni" not in FLAGS, reason="needs VNNI")

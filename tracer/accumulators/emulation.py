@@ -17,7 +17,7 @@ from tracer.accumulators.engine.integer_arithmetic import NodeOperands, NoIntege
 from tracer.accumulators.engine.node_pass import KeptPasses
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
-from tracer.accumulators.nodes import ComputeSums, RunOperator, float_lowerings, lowerings
+from tracer.accumulators.nodes import ComputeSums, RunOperator, float_lowerings, lowerings, rules_of
 from tracer.accumulators.spec.accumulator import Accumulator, ByOperands
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
@@ -64,7 +64,7 @@ class AccumulatorEmulation:
         self._unfit: dict[str, NoIntegerForm] = {}
         self._partly: dict[str, NoIntegerForm] = {}
         self._chosen: dict[tuple[str, str, str], None] = {}
-        self._rules = policy.assign(model.nodes)
+        self._rules = rules_of(policy, model)
         self._scales = TensorScales(model)
         self._room = MemoryBudget()
         """Bytes for constants that are kept: prepared, or cast once."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tracer.accumulators.nodes import rules_of
 from tracer.accumulators.spec.policy import Policy, Rule, as_policy
 from tracer.analyzers import energy as energy_models
 from tracer.analyzers.cost import typed_model
@@ -97,7 +98,7 @@ def _narrow_run(
         )  # fmt: skip
         chosen = {"by_sample": call.by_sample, "policy": policy, "pool": pool}
         run = run_in(registry.EMULATED, batches, chosen)
-    return first, policy.assign(request.model.nodes), replace(run, notes=(*orders, *run.notes))
+    return first, rules_of(policy, request.model), replace(run, notes=(*orders, *run.notes))
 
 
 def _runner(call: InterpretArguments, model: Model) -> Callable[..., Run]:

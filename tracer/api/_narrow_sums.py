@@ -9,6 +9,7 @@ import pandas as pd
 
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.hardware import spelling
+from tracer.accumulators.nodes import rules_of
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Rule, as_policy
 from tracer.api.count import Count
@@ -35,7 +36,7 @@ class NarrowSums:
         floats = emulation.float_rules
         rules = {
             node: floats.get(node, rule)
-            for node, rule in chosen.assign(model.nodes).items()
+            for node, rule in rules_of(chosen, model).items()
             if node in floats or node in emulation.runners
         }
         return cls(str(chosen), rules, emulation.notes)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracer.accumulators.emulation import AccumulatorEmulation
+from tracer.accumulators.nodes import rules_of
 from tracer.accumulators.spec import kinds
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule, parse_policy
@@ -123,7 +124,7 @@ def _row(
     parts = task.run(model, policy)
     emulation = AccumulatorEmulation(model, policy)
     formats = (str(rule.operands) for rule in emulation.float_rules.values() if rule.operands)
-    every = policy.assign(model.nodes)
+    every = rules_of(policy, model)
     rules: Mapping[str, Rule] = {
         **{key: every[key] for key in emulation.runners}, **emulation.float_rules
     }  # fmt: skip

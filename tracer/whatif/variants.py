@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 import onnx
 
+from tracer.accumulators.nodes import rules_of
 from tracer.accumulators.spec import NARROWEST
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import (
@@ -197,7 +198,7 @@ class VariantRunner:
         self._evaluator = self._evaluating(batches, task.deadline)
         self._screen_evaluator: Evaluator | None = None
         self._screen_deadline = task.deadline
-        rules = self._policy.assign(graph.model.nodes)
+        rules = rules_of(self._policy, graph.model)
         self._energy = energy_cost(
             graph.model, task.dataset, {node: rules[node] for node in self._evaluator.nodes},
             task.energy, task.addition_convention(accumulator),

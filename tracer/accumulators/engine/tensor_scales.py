@@ -41,6 +41,7 @@ class TensorScale:
     `step`, float32, is one number, or one for each slice of `axis`. `precision` is the number of
     significant bits of the tensor's float type. `rank` is the number of axes, None if the graph
     does not tell. `zero` is the zero point, None if it is not one number.
+    `dtype` is the type that DequantizeLinear reads, "" after other operators.
     """
 
     step: Array
@@ -50,6 +51,7 @@ class TensorScale:
     precision: int
     rank: int | None = None
     zero: int | None = 0
+    dtype: str = ""
 
     @property
     def recoverable(self) -> bool:
@@ -178,8 +180,9 @@ class TensorScales:
         zero = np.zeros(1, np.int64) if zero is None else zero
         single_zero = int(zero.flat[0]) if zero.min() == zero.max() else None
         precision = _precision(step.dtype)
+        low, high, dtype = limits
         return TensorScale(
-            step.astype(np.float32), _axis(node), *limits, precision, rank, single_zero
+            step.astype(np.float32), _axis(node), low, high, precision, rank, single_zero, dtype
         )
 
     def rounded(self, node: Node) -> TensorScale | None:
@@ -217,8 +220,8 @@ class TensorScales:
         value = self.value(name, scope)
         return None if value is None else value.ndim
 
-    def _limits(self, node: Node) -> tuple[int, int] | None:
-        """The least and the greatest integer minus the zero point."""
+    def _limits(self, node: Node) -> tuple[int, int, str] | None:
+        """The least and the greatest integer minus the zero point, and the type of both."""
         zero = self.value(node.inputs[2], node.scope) if has_input(node, 2) else None
         if zero is None and has_input(node, 2):
             return None
@@ -230,7 +233,7 @@ class TensorScales:
         if not zeros.size:
             return None
         low, high = numbers.integer_ends(dtype)
-        return low - int(zeros.max()), high - int(zeros.min())
+        return low - int(zeros.max()), high - int(zeros.min()), str(dtype)
 
 
 def _precision(dtype: Any) -> int:

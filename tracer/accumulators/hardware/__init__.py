@@ -22,7 +22,7 @@ class Preset:
     """The accumulator of a device or library, with the `source` of its rule.
 
     `what` it does and what it `leaves_out` are one sentence each. `instead` has the accumulators
-    of operators that the library adds otherwise.
+    of operators that the library adds otherwise, and of nodes with the traits of `nodes.rules_of`.
     """
 
     name: str

@@ -96,17 +96,22 @@ PRESETS = (
     Preset(
         name="x86-maddubs",
         what="Pairs of uint8 by int8 products, of neighbouring channels at one position, saturate "
-        "at 16 bits; pairs of pairs go to 32 bits. ConvInteger is exact.",
-        source="VPMADDUBSW (Intel SDM 2B); revealed from onnxruntime's kernels",
+        "at 16 bits; pairs of pairs go to 32 bits. ConvInteger, depthwise convolutions and other "
+        "types are exact.",
+        source="VPMADDUBSW (Intel SDM 2B); revealed from onnxruntime's kernels for AVX2 and "
+        "AVX-512",
         status="checked against another library",
-        leaves_out="Depthwise convolutions and products of int8 inputs, which are exact.",
+        leaves_out="Products that onnxruntime does not fuse, which are sums of floats.",
         accumulator=Accumulator(
             32,
             "wrap",
             Positionwise(inner=Tiles((Level(2, _SATURATING), Level(2)))),
             zero_points="after",
         ),
-        instead={"ConvInteger": Accumulator(32, "wrap", zero_points="after")},
+        instead=dict.fromkeys(
+            ("ConvInteger", "depthwise", "int8 activations", "uint8 weights"),
+            Accumulator(32, "wrap", zero_points="after"),
+        ),
     ),
     Preset(
         name="x86-vnni",

@@ -24,11 +24,14 @@ from tracer.accumulators.engine.integer_arithmetic import (
 )
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
+from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.accumulators.spec.products import multiplies
 from tracer.errors import TracerError
 from tracer.graph.model import Model, Node
+from tracer.graph.operators import PRODUCTS
 from tracer.interpreter import values
 from tracer.interpreter.values import Value
+from tracer.shapes import infer
 from tracer.support.types import Array
 
 
@@ -161,6 +164,36 @@ def float_lowerings() -> Mapping[tuple[str, str], FloatLowering]:
 def _import_all() -> None:
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
+
+
+def rules_of(policy: Policy, model: Model) -> dict[str, Rule]:
+    """Returns the rules of the nodes of a model by key, as `Policy.assign` does.
+
+    Presets tell apart nodes with "int8 activations" or "uint8 weights", and convolutions that are
+    "depthwise": an output channel for each input channel, which alone it reads.
+    """
+    if not any(entry.instead for entry in policy.accumulators):
+        return policy.assign(model.nodes)
+    scales, types = TensorScales(model), infer(model, {})
+
+    def traits(node: Node) -> tuple[str, ...]:
+        product = PRODUCTS.get(node.op_type)
+        if product is None or product.weights is None or len(node.inputs) <= product.weights:
+            return ()
+        found = []
+        for index, what in ((0, "activations"), (product.weights, "weights")):
+            scale = scales.of(node.inputs[index], node.scope)
+            tensors = [types.of(name, node.scope) for name in node.inputs[index : index + 3 : 2]]
+            known = [each.dtype for each in tensors if each is not None and each.dtype]
+            dtype = known[0] if known and scale is None else "" if scale is None else scale.dtype
+            found.append(f"{dtype} {what}")
+        groups = next((a.i for a in node.proto.attribute if a.name == "group"), 1)
+        kernel = types.of(node.inputs[product.weights], node.scope)
+        if kernel is not None and groups > 1 and (kernel.shape or ())[:2] == (groups, 1):
+            found.append("depthwise")
+        return tuple(found)
+
+    return policy.assign(model.nodes, traits)
 
 
 def nodes_that_sum(model: Model) -> tuple[str, ...]:

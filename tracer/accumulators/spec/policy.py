@@ -28,6 +28,8 @@ _FIELD_TYPES: Mapping[str, type] = {"bits": int, "accumulator": str, **PROPERTIE
                                       "operands": str}  # fmt: skip
 """Fields of a table in a policy file, and their types."""
 ValueT = TypeVar("ValueT")
+Traits = Callable[[Node], Sequence[str]]
+"""Returns the traits of a node, as "depthwise"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,8 @@ class Entry(Generic[ValueT]):
     """The value of the nodes that `pattern` matches; `text` is the entry as the user wrote it.
 
     A pattern is a node's key, its operator or its module, with `*`, `?` and `[…]` as in a shell.
-    With `exact`, it is a node's key and nothing else. `instead` has the values of operators that
-    have another one.
+    With `exact`, it is a node's key and nothing else. `instead` has the values of operators, and of
+    nodes of other traits, that have another one.
     """
 
     pattern: str
@@ -45,9 +47,10 @@ class Entry(Generic[ValueT]):
     exact: bool = False
     instead: Mapping[str, ValueT] = field(default_factory=dict)
 
-    def value_of(self, node: Node) -> ValueT:
+    def value_of(self, node: Node, traits: Traits) -> ValueT:
         """Returns the value of a node that the pattern describes."""
-        return self.instead.get(node.op_type, self.value)
+        found = (node.op_type, *traits(node)) if self.instead else ()
+        return next((self.instead[each] for each in found if each in self.instead), self.value)
 
     def matches(self, node: Node) -> bool:
         """Whether the pattern describes the node's key, operator or module."""
@@ -148,14 +151,15 @@ class Policy:
         parts = self.accumulators, self.formats, self.operands
         return ",".join(dict.fromkeys(entry.text for part in parts for entry in part))
 
-    def assign(self, nodes: Sequence[Node]) -> dict[str, Rule]:
+    def assign(self, nodes: Sequence[Node], traits: Traits = lambda _: ()) -> dict[str, Rule]:
         """Returns the rules of `nodes` by key, in their order, without the nodes no entry matches.
 
+        `traits` are what presets tell nodes apart by, besides their operator.
         Raises UsageError for an entry other than `*` that is the first match of no node.
         """
         entries = first_matches(self.accumulators, nodes)
         by_key = {node.key: node for node in nodes}
-        accumulators = {key: entry.value_of(by_key[key]) for key, entry in entries.items()}
+        accumulators = {key: entry.value_of(by_key[key], traits) for key, entry in entries.items()}
         formats = {key: entry.value for key, entry in first_matches(self.formats, nodes).items()}
         operands = {key: entry.value for key, entry in first_matches(self.operands, nodes).items()}
         return {

@@ -16,7 +16,7 @@ from typing import Literal, Self
 import msgspec
 import numpy as np
 
-from tracer.accumulators.nodes import nodes_that_sum
+from tracer.accumulators.nodes import nodes_that_sum, rules_of
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.operand_format import formats
 from tracer.accumulators.spec.orders import Terms
@@ -106,7 +106,7 @@ class Statement:
 
     def check_policy(self, model: Model, policy: Policy) -> None:
         """Raises ThresholdError where `policy` assigns other accumulators to certified nodes."""
-        rules = policy.assign(model.nodes)
+        rules = rules_of(policy, model)
         for key, certified in self.policy().assign(model.nodes).items():
             if rules.get(key) != certified:
                 theirs, ours = _properties(certified), _properties(rules.get(key))
@@ -296,7 +296,7 @@ def certificate(
                 f"{node}: products did not fit a width of their own in {changed} outputs",
                 "Set more product bits.",
             )
-    rules = policy.assign(model.nodes)
+    rules = rules_of(policy, model)
     nodes = {key: CertifiedNode.of(tally, rules[key]) for key, tally in whole.items()}
     others = tuple(key for key in nodes_that_sum(model) if key not in nodes)
     return Certificate(model.sha256, data.sha256, data.count, nodes, _tool(), others)

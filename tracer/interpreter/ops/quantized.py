@@ -6,6 +6,7 @@ other neighbour. Some have quantised weights and float results: they quantise ac
 by their own range, as DynamicQuantizeLinear does.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
@@ -28,7 +29,6 @@ from tracer.interpreter.ops.quantization import (
     rounded,
 )
 from tracer.interpreter.ops.recurrent import RecurrentSettings, run_lstm
-from tracer.interpreter.ops.softmax import flattened, softmax
 from tracer.support.types import Array
 
 _Ints = Sequence[int] | None
@@ -308,7 +308,12 @@ def qlinear_average_pool(
     count_include_pad: int = 0, kernel_shape: Sequence[int], pads: _Ints = None,
     strides: _Ints = None,
 ) -> Array:  # fmt: skip
-    """The mean of each window."""
+    """The mean of each window; a window of the whole image is a QLinearGlobalAveragePool."""
+    size = X.shape[1:-1] if channels_last else X.shape[2:]
+    if tuple(kernel_shape) == size and not any(pads or ()):
+        return qlinear_global_average_pool(
+            X, X_scale, X_zero_point, Y_scale, Y_zero_point, channels_last=channels_last
+        )
     pool = partial(
         average_pool, auto_pad=auto_pad, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
         kernel_shape=kernel_shape, pads=pads, strides=strides,
@@ -353,11 +358,39 @@ def qlinear_sigmoid(real: Array) -> Array:
     return sigmoid(real)
 
 
+_PER_ROW = 13
+"""The opset since which Softmax adds along its axis alone, and not over all dimensions behind."""
+_RESERVE = 5
+"""How much less than the largest float32, as a logarithm, the sum of a softmax may be."""
+
+
 @operator("QLinearSoftmax", domain=MICROSOFT)
-@_of_one
-def qlinear_softmax(real: Array, *, axis: int = -1, opset: int) -> Array:
-    """Softmax of standard version `opset`: before 13 over all axes from `axis`."""
-    return (softmax if opset >= 13 else flattened(softmax))(real, axis=axis)
+def qlinear_softmax(
+    X: Array, X_scale: Array, X_zero_point: Array | None, Y_scale: Array,
+    Y_zero_point: Array | None = None,
+    *, axis: int = -1, opset: int,
+) -> Array:  # fmt: skip
+    """Softmax of standard version `opset`, its exponentials added one after the other in float32.
+
+    They are those of 0 to 255 steps below the largest number of a row, raised to the end of
+    float32. Source: onnxruntime, contrib_ops/cpu/quantization/qlinear_softmax.cc.
+    """
+    axis %= X.ndim
+    moved = np.moveaxis(X, axis, -1) if opset >= _PER_ROW else X
+    last = -1 if opset >= _PER_ROW else axis
+    rows = moved.reshape(math.prod(moved.shape[:last]), -1)
+    scale, most = (
+        float(X_scale.item()),
+        math.log(np.finfo(np.float32).max / np.float32(rows.shape[1])),
+    )
+    raised = (np.arange(256) - 255 + max(0.0, most - _RESERVE) / scale) * scale
+    exponentials: Array = np.exp(raised).astype(np.float32)
+    # the largest of a row has the last place, whatever the type
+    terms = exponentials[255 - (rows.max(1, keepdims=True).astype(np.int64) - rows)]
+    total = np.add.accumulate(terms, axis=1)[:, -1:]
+    quanta = terms * np.floor(np.float32(1) / np.float32(Y_scale.item())) / total
+    out = rounded(quanta, Y_zero_point, X.dtype).reshape(moved.shape)
+    return np.moveaxis(out, -1, axis) if opset >= _PER_ROW else out
 
 
 def _centred(x: Array, zero_point: Array | None) -> Array:
