@@ -43,9 +43,10 @@ def command(
 
     Every side is compared with A. A side is one of: a .trace that `tracer profile` saved;
     FILE.onnx, run by onnxruntime (FILE.onnx@ort:none sets the optimisation level,
-    FILE.onnx@ort:openvino the execution provider); FILE.onnx@interpreter; FILE.py:NAME, any module
-    in its framework (@torch:cuda on a card), which runs on the inputs of the first ONNX model;
-    FILE.py:NAME@ort, its export. Sides that run take turns. The exit code is 1 if values differ.
+    FILE.onnx@ort:openvino the execution provider, FILE.onnx@ort==1.20.1 the release);
+    FILE.onnx@interpreter; FILE.py:NAME, any module in its framework (@torch:cuda on a card), which
+    runs on the inputs of the first ONNX model; FILE.py:NAME@ort, its export. Sides that run take
+    turns. The exit code is 1 if values differ.
 
     With --data, ONNX models are also scored on a data set.
 
@@ -56,7 +57,6 @@ def command(
     \b
     Examples:
       tracer compare old.onnx new.onnx --fail-above 5% -o speed.junit.xml
-      tracer compare net.onnx@ort:none net.onnx
       tracer compare net.onnx net.onnx@ort:openvino --provider-option device_type=CPU
       tracer compare net.onnx net.py:Net@torch --weights net.safetensors
       tracer compare torch.onnx chainer.onnx --by module -o layers.png

@@ -1,13 +1,15 @@
 """Makes calls from Python in a child process, which is kept for the next call.
 
 The child is a new interpreter, not a fork: this process may have threads, and its `__main__` may
-be a script, a notebook or standard input. `serve` is what it does.
+be a script, a notebook or standard input. `serve` is what it does. A `RemoteProcess` keeps objects
+in such a child, which may import other releases of packages than this process.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import json
 import os
 import pickle
@@ -17,10 +19,11 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
-from typing import Any, BinaryIO, TypeVar, cast
+from types import TracebackType
+from typing import Any, BinaryIO, Self, TypeVar, cast
 
 from tracer.containment import activity, memory, signals, supervisor, watch
 from tracer.errors import CrashError, InputError, LimitError, TracerError
@@ -170,11 +173,15 @@ class Reply:
 class Worker:
     """A child process, the pipes to it, its page, and the file for its last traceback.
 
-    It dies with the thread that made it. `environment` are variables that it has in addition.
+    It dies with the thread that made it. `environment` are variables that it has in addition, and
+    `folders` come first where it imports.
     """
 
     def __init__(
-        self, around: tuple[Any, ...] = (), environment: Mapping[str, str] | None = None
+        self,
+        around: tuple[Any, ...] = (),
+        environment: Mapping[str, str] | None = None,
+        folders: Sequence[str] = (),
     ) -> None:
         sweep()
         self.around = around
@@ -187,7 +194,7 @@ class Worker:
         theirs = (requests, replies, page.fileno(), alarm, self._frames.fileno())
         numbers = [str(number) for number in (*theirs, os.getpid())]
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
-            [sys.executable, "-P", "-c", _CODE, json.dumps(sys.path), *numbers],
+            [sys.executable, "-P", "-c", _CODE, json.dumps([*folders, *sys.path]), *numbers],
             stdin=subprocess.DEVNULL,
             pass_fds=theirs,
             process_group=0,  # Ctrl-C comes here first
@@ -360,3 +367,85 @@ def _pickle_reply(reply: Reply) -> bytes:
 
 def _traceback_file() -> BinaryIO:
     return cast("BinaryIO", tempfile.TemporaryFile(buffering=0))
+
+
+_held: dict[int, tuple[contextlib.ExitStack, Any]] = {}
+"""In the child: what is open there, by number, and what closes it."""
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteProcess:
+    """A child process whose imports look in `folders` first; it lives inside `with`."""
+
+    folders: Sequence[str] = ()
+    _worker: list[Worker] = field(default_factory=list, repr=False)
+
+    def __enter__(self) -> Self:
+        self._worker.append(Worker(folders=self.folders))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._worker.pop().end()
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Returns `function(*arguments)` of the child.
+
+        Raises what it raises, and CrashError where the child dies.
+        """
+        call = Call(_apply, {"function": function, "arguments": arguments}, (), None, None)
+        reply = self._worker[0].call(call)
+        if reply.unreadable:
+            raise TypeError(f"{function.__qualname__}: the child cannot read the arguments")
+        if reply.error is not None:
+            raise reply.error
+        return reply.value
+
+    @contextlib.contextmanager
+    def opened(
+        self, opener: Callable[..., contextlib.AbstractContextManager[Any]], *arguments: Any
+    ) -> Iterator[RemoteObject]:
+        """Opens `opener(*arguments)` in the child; inside the block it is used from here.
+
+        After an error it stays open: the child may still be busy, and ends with its `with` block.
+        """
+        number = self.call(_enter, opener, arguments)
+        yield RemoteObject(self, number)
+        self.call(_leave, number)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteObject:
+    """An open object of another process."""
+
+    process: RemoteProcess
+    number: int
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Returns what a method of the object returns; raises as `RemoteProcess.call`."""
+        return self.process.call(_ask, self.number, method, arguments)
+
+
+def _apply(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    return function(*arguments)
+
+
+def _enter(
+    opener: Callable[..., contextlib.AbstractContextManager[Any]], arguments: Sequence[Any]
+) -> int:
+    number, stack = next(_numbers), contextlib.ExitStack()
+    _held[number] = stack, stack.enter_context(opener(*arguments))
+    return number
+
+
+def _ask(number: int, method: str, arguments: Sequence[Any]) -> Any:
+    return getattr(_held[number][1], method)(*arguments)
+
+
+def _leave(number: int) -> None:
+    _held.pop(number)[0].close()

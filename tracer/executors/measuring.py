@@ -165,7 +165,7 @@ def sessions(
         seconds = _SHARE * left if math.isfinite(left) else SECONDS
     made = list[list[Measured]]()
     session = _session if together else _one_by_one
-    rest = (lambda: None) if order.threads == 1 else partial(time.sleep, SPINNING_S)
+    rest = _go_on if order.threads == 1 else partial(time.sleep, SPINNING_S)
     if order.threads != 1:
         pace = replace(pace, block_us=max(pace.block_us, _AWAKE_BLOCK_US))
     try:
@@ -202,6 +202,10 @@ def _session(
             turns += 1
             activity.step()
         return [opened[place].finish() for place in places]
+
+
+def _go_on() -> None:
+    """Rests not at all; a side in another process is sent this."""
 
 
 def _one_by_one(

@@ -76,6 +76,11 @@ def _onnx_sides(call: BitArguments) -> list[OnnxSide]:
                 f"{side.label}: bits are compared of ONNX models that onnxruntime runs on the CPU",
                 "Name FILE.onnx, or FILE.onnx@ort:none … @ort:all.",
             )
+        if side.release:
+            raise UsageError(
+                f"{side.label}: bits are compared in the onnxruntime that is installed",
+                "Compare this side without --bits.",
+            )
     return [side for side in sides if isinstance(side, OnnxSide)]
 
 

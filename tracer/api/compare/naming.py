@@ -1,8 +1,9 @@
 """What a user names as sides of a comparison.
 
 `run.trace` is a saved recording. `model.onnx`, `model.onnx@ort:basic`, `model.onnx@ort:openvino`,
-`model.onnx@interpreter` and `FILE.py:NAME`, a framework's own model, are run now;
-`FILE.py:NAME@torch:cuda` runs on a card, and `FILE.py:NAME@ort` is its export.
+`model.onnx@ort==1.20.1:basic` in that release, `model.onnx@interpreter` and `FILE.py:NAME`, a
+framework's own model, are run now; `FILE.py:NAME@torch:cuda` runs on a card, and `FILE.py:NAME@ort`
+is its export.
 
 ONNX models declare their inputs, and feed themselves. A module of a framework declares none: it
 runs on the arrays of the first ONNX model, by position. The values of all sides are compared on
@@ -32,11 +33,13 @@ from tracer.api.compare.sides import (
 )
 from tracer.errors import InputError, UsageError
 from tracer.executors import registry
+from tracer.executors.releases import Release
 from tracer.executors.settings import DEVICES
 from tracer.exporters import frameworks
 from tracer.exporters.records import draw, input_specs
 from tracer.exporters.registry import exporter_of
 from tracer.exporters.subject import Code, load_source, names_code, open_subject, runs_in_framework
+from tracer.graph.model import Model
 from tracer.inputs import files
 from tracer.inputs.request import on_sizes_that_run
 from tracer.quantization.runnable import runnable_form
@@ -49,8 +52,8 @@ from tracer.support.suggestions import suggest
 
 _DEFAULT = SideSettings()
 _FORMS = (
-    "A side is FILE.trace, FILE.onnx, FILE.onnx@ort, @ort:none … @ort:all, @ort:PROVIDER or "
-    "@interpreter, or FILE.py:NAME, FILE.py:NAME@torch, @torch:cuda or @chainer."
+    "A side is FILE.trace, FILE.onnx, FILE.onnx@ort, @ort:none … @ort:all, @ort:PROVIDER, "
+    "@ort==1.20.1 or @interpreter, or FILE.py:NAME, FILE.py:NAME@torch, @torch:cuda or @chainer."
 )
 
 Arrays: TypeAlias = Sequence[NDArray[Any]]
@@ -108,6 +111,9 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
     if executor == "" and runs_in_framework(name):
         executor = _framework_of(name, settings)
     engine, _, how = executor.partition(":")
+    engine, pinned, version = engine.partition("==")
+    if pinned and engine != DEFAULT:
+        raise UsageError(f"{text}: '{engine}' takes no release", "onnxruntime does: ort==1.20.1.")
     if engine in frameworks():
         if importlib.util.find_spec(engine) is None:
             raise not_installed(text, ModuleNotFoundError(name=engine))
@@ -130,18 +136,20 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
         raise UsageError(f"{text}: {error.what}", error.hint) from error
     if not name or not (Path(name).exists() or names_code(name)):
         raise InputError(f"{name or repr(text)}: no such file", _FORMS)
-    if not names_code(name):
-        model = open_subject(name)
-    else:
-        with naming_errors(name):
-            weights = settings.weights
-            if isinstance(weights, Mapping):  # the framework of an export chooses among several
-                weights = settings.weights_of(_framework_of(name, settings))
-            shapes, dtype = settings.shapes(None), settings.input_dtype
-            model = open_subject(Code(name, shapes, dtype, settings.args, weights))
+    model = _export(name, settings) if names_code(name) else open_subject(name)
     if registry.SHORT_NAMES[engine or DEFAULT] != registry.REFERENCE:
         model = runnable_form(model)
-    return OnnxSide(text, model, Path(name), engine or DEFAULT, level, provider)
+    release = Release(version) if pinned else None
+    return OnnxSide(text, model, Path(name), engine or DEFAULT, level, provider, release=release)
+
+
+def _export(name: str, settings: SideSettings) -> Model:
+    with naming_errors(name):
+        weights = settings.weights
+        if isinstance(weights, Mapping):  # the framework of an export chooses among several
+            weights = settings.weights_of(_framework_of(name, settings))
+        shapes, dtype = settings.shapes(None), settings.input_dtype
+        return open_subject(Code(name, shapes, dtype, settings.args, weights))
 
 
 def _framework_of(name: str, settings: SideSettings) -> str:

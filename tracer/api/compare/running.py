@@ -6,7 +6,6 @@ own in which the sides take turns.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +20,17 @@ from tracer.analyzers.compare.sweep import sweep as sweep_of
 from tracer.analyzers.compare.totals import equivalent, not_slower, verdicts_of
 from tracer.analyzers.views.text import plural
 from tracer.api.compare import CompareArguments, SideSettings, SweepArguments, naming, values
-from tracer.api.compare.sides import LiveSide, NamedSide, OnnxSide, Recorded, Runner
+from tracer.api.compare.released import with_releases
+from tracer.api.compare.sides import (
+    LiveSide,
+    NamedSide,
+    OnnxSide,
+    Recorded,
+    Runner,
+)
 from tracer.containment import signals
 from tracer.containment.activity import Progress
-from tracer.executors.measuring import Pace, by_side, keeping, sessions, timed
+from tracer.executors.measuring import Pace, by_side, keeping, sessions
 from tracer.inputs.request import Samples, with_overrides
 from tracer.records.trace import INCOMPLETE, Trace, Turns
 from tracer.support.temporary import TemporaryFolder
@@ -55,9 +61,13 @@ Blocks = list[FloatArray]
 
 def compare(call: CompareArguments) -> Comparison:
     """Compares the sides in time and work, and in scores and values if these are asked for."""
+    with with_releases(_named(call.sides, call.settings), call.report) as chosen:
+        return _compared(chosen, call)
+
+
+def _compared(chosen: Sequence[NamedSide], call: CompareArguments) -> Comparison:
     folder = TemporaryFolder()  # goes when this call ends
-    settings, progress = call.settings, call.report
-    chosen, scoring = _named(call.sides, settings), None
+    settings, progress, scoring = call.settings, call.report, None
     if call.test is not None:
         data = Samples(str(call.test), call.test_limit, Path(call.data_dir))
         scoring = values.Scoring(data, call.metrics or ())
@@ -94,8 +104,12 @@ def compare(call: CompareArguments) -> Comparison:
 
 def sweep(call: SweepArguments) -> Sweeps:
     """Compares the batch sizes of each side."""
+    with with_releases(_named(call.sides, call.settings), call.report) as named:
+        return _swept(named, call)
+
+
+def _swept(named: Sequence[NamedSide], call: SweepArguments) -> Sweeps:
     settings, batches = call.settings, call.batches
-    named = _named(call.sides, settings)
     by_batch: list[list[LiveSide]] = []
     for batch in batches:
         arrays = naming.shared_inputs(named, replace(settings, batch=batch))
@@ -175,7 +189,7 @@ def whole_runs(
             return False
         return _half_width(by_side(made, len(runners))) <= settings.precision
 
-    openers = [partial(timed, runner.ready) for runner in runners]
+    openers = [runner.whole_runs for runner in runners]
     report = keeping(progress, "comparing whole runs")
     pace, least = PACES["whole runs"], _LEAST_SESSIONS["whole runs"]
     made = sessions(openers, pace, settings, True, least, is_enough, report)

@@ -16,8 +16,9 @@ from tracer.api.profile import profile
 from tracer.containment.activity import Progress
 from tracer.errors import InputError, TracerError
 from tracer.executors import registry
-from tracer.executors.measuring import Recorder
+from tracer.executors.measuring import Opener, timed
 from tracer.executors.protocol import Tensors
+from tracer.executors.releases import Release
 from tracer.executors.settings import EagerSettings
 from tracer.exporters.subject import names_code
 from tracer.graph import stored_weights
@@ -26,7 +27,8 @@ from tracer.graph.shape_inference import symbol_sizes
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.inputs.request import Request, on_sizes_that_run, request_for
 from tracer.inputs.sizes import sizes_of
-from tracer.records.trace import Trace
+from tracer.records.trace import Trace, Turns
+from tracer.support.types import FloatArray
 
 DEFAULT, LEVEL, PROVIDER, REGISTER = "ort", "optimization", "provider", "register"
 _Opened = TypeVar("_Opened")
@@ -45,14 +47,13 @@ _FRAMEWORK_SETTINGS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Opens a side anew for each session.
+    """Opens a side anew for each session: for undisturbed runs, whose blocks are measured.
 
-    Inside the block of `ready` a call times an undisturbed run, in µs; `recording` is for turns of
-    undisturbed and of recorded runs.
+    `recording` is for turns of undisturbed and of recorded runs.
     """
 
-    ready: Callable[[], AbstractContextManager[Callable[[], float]]]
-    recording: Callable[[], AbstractContextManager[Recorder]]
+    whole_runs: Opener[FloatArray]
+    recording: Opener[Turns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class OnnxSide:
     """An ONNX model in the executor of this short name.
 
     `optimization`, `batch`, `feeds` and `threads` replace those of the settings. It runs on the
-    `provider` of onnxruntime [default: the CPU].
+    `provider` of onnxruntime [default: the CPU], in a `release` [default: the installed one].
     """
 
     label: str
@@ -82,6 +83,7 @@ class OnnxSide:
     batch: int | None = None
     feeds: Path | None = None
     threads: int | None = None
+    release: Release | None = None
     kind: ClassVar[str] = "ONNX models"
 
     @property
@@ -137,7 +139,10 @@ class OnnxSide:
 
         feedset, _ = on_sizes_that_run(self.request(settings).first_batch(), opens)
         subject = (self.model, feedset, chosen)
-        return Runner(partial(executor.ready, *subject), partial(executor.recording, *subject))
+        return Runner(
+            partial(timed, partial(executor.ready, *subject)),
+            partial(executor.recording, *subject),
+        )
 
     def request(self, settings: SideSettings) -> Request:
         """Returns the request for the inputs that it runs on."""
@@ -232,7 +237,9 @@ class FrameworkSide:
     def runner(self, settings: SideSettings) -> Runner:
         """Returns its runner, which loads the model again for each session."""
         return Runner(
-            partial(self._opened, settings, lambda executor, *of: executor.ready(*of)),
+            partial(
+                timed, partial(self._opened, settings, lambda executor, *of: executor.ready(*of))
+            ),
             partial(self._opened, settings, lambda executor, *of: executor.recording(*of)),
         )
 

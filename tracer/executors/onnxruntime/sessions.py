@@ -2,6 +2,7 @@
 
 import io
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, redirect_stdout
 from dataclasses import dataclass, field, replace
@@ -151,7 +152,8 @@ class Factory:
         entries |= session.entries
         if profile is not None:
             options.enable_profiling = True
-            options.profile_file_prefix = str(profile)
+            # onnxruntime adds the time in seconds: before 1.22 two sessions would share a file.
+            options.profile_file_prefix = f"{profile}-{time.monotonic_ns()}"
         if optimized is not None:
             # Weights go to a file of their own: a model may be larger than protobuf can hold.
             # Shapes and axes stay in the graph, where shape inference reads them.

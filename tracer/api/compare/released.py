@@ -1,0 +1,115 @@
+"""Sides with a release of onnxruntime: each runs in a process of its own."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any
+
+from tracer.api.compare import SideSettings
+from tracer.api.compare.sides import DEFAULT, NamedSide, OnnxSide, Runner
+from tracer.containment.activity import Progress
+from tracer.containment.calls import RemoteObject, RemoteProcess
+from tracer.executors.measuring import Open, Opener
+from tracer.executors.protocol import Tensors
+from tracer.inputs.feedset import Feeds, FeedSet
+from tracer.records.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSide(OnnxSide):
+    """An ONNX model that runs in a `process` of its own, with its release of onnxruntime."""
+
+    process: RemoteProcess = field(default_factory=RemoteProcess, repr=False)
+
+    @property
+    def _local(self) -> OnnxSide:
+        """The side as its process sees it."""
+        return OnnxSide(**{each.name: getattr(self, each.name) for each in fields(OnnxSide)})
+
+    def run(
+        self, runs: int | None, settings: SideSettings, progress: Progress | None = None
+    ) -> Trace:
+        """Profiles the model."""
+        trace: Trace = self.process.call(OnnxSide.run, self._local, runs, settings)
+        return trace
+
+    def runner(self, settings: SideSettings) -> Runner:
+        """Returns its runner, which is kept there: its inputs are chosen once."""
+        self.process.call(_keep_runner, self._local, settings)
+        return Runner(
+            partial(_remote_turns, self.process, "whole_runs"),
+            partial(_remote_turns, self.process, "recording"),
+        )
+
+    def tensors(self, feedset: FeedSet, settings: SideSettings) -> Tensors:
+        """Returns the outputs, and all tensors, of one inference."""
+        tensors: Tensors = self.process.call(OnnxSide.tensors, self._local, feedset, settings)
+        return tensors
+
+    @contextmanager
+    def outputs(self, settings: SideSettings) -> Iterator[Callable[[Feeds], Sequence[Any]]]:
+        """Opens the model; inside the block, each call returns the outputs of one inference."""
+        with self.process.opened(OnnxSide.outputs, self._local, settings) as opened:
+            yield partial(opened.call, "__call__")
+
+
+_kept: list[Runner] = []
+"""In the process of a side: its runner."""
+
+
+def _keep_runner(side: OnnxSide, settings: SideSettings) -> None:
+    _kept[:] = [side.runner(settings)]
+
+
+def _open_kept(what: str) -> AbstractContextManager[Open[Any]]:
+    opener: Opener[Any] = getattr(_kept[0], what)
+    return opener()
+
+
+@dataclass(frozen=True, slots=True)
+class _RemoteTurns:
+    """A side that is open in another process; its clock is read there."""
+
+    there: RemoteObject
+
+    def timed(self) -> float:
+        """Makes a run and returns its time, µs."""
+        return float(self.there.call("timed"))
+
+    def take_turn(self, runs: int, rest: Callable[[], object]) -> None:
+        """Makes a block of `runs`."""
+        self.there.call("take_turn", runs, rest)
+
+    def finish(self) -> Any:
+        """Returns what the turns measured."""
+        return self.there.call("finish")
+
+
+@contextmanager
+def _remote_turns(process: RemoteProcess, what: str) -> Iterator[_RemoteTurns]:
+    with process.opened(_open_kept, what) as opened:
+        yield _RemoteTurns(opened)
+
+
+@contextmanager
+def with_releases(sides: Sequence[NamedSide], progress: Progress) -> Iterator[Sequence[NamedSide]]:
+    """Yields the sides; where one has a release, each of onnxruntime has a process of its own.
+
+    So has the installed release: a process with another heap is slower or faster by some percent.
+    Raises the errors of `Release.folders`.
+    """
+    if not any(isinstance(side, OnnxSide) and side.release for side in sides):
+        yield sides
+        return
+    with ExitStack() as stack:
+
+        def move(side: NamedSide) -> NamedSide:
+            if not isinstance(side, OnnxSide) or side.executor != DEFAULT:
+                return side
+            folders = side.release.folders(progress) if side.release else []
+            process = stack.enter_context(RemoteProcess(folders))
+            own = {each.name: getattr(side, each.name) for each in fields(side)}
+            return RemoteSide(**own, process=process)
+
+        yield [move(side) for side in sides]

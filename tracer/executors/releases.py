@@ -1,0 +1,124 @@
+"""Releases of onnxruntime beside the installed one, each in a folder of its own in the cache.
+
+pip installs a release once, from the index that it is configured for; afterwards no network is
+needed. `release.json` in the folder has the file of each wheel and its SHA-256.
+"""
+
+import importlib.util
+import json
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnxruntime
+
+from tracer.containment.activity import Progress
+from tracer.errors import InputError, UsageError
+from tracer.support.files import cache_folder
+
+PACKAGE = "onnxruntime"
+_FOR_NUMPY_2 = (1, 19)
+"""The first release that is compiled for numpy 2. Those before get a numpy and a pandas of their
+own, as pandas 3 does not run on numpy 1."""
+_NUMPY_1 = ("numpy<2", "pandas<3", "pytz")
+_OFFERED = re.compile(r"\(from versions: ([^)]*)\)")
+_RECORD = "release.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release of onnxruntime, such as 1.20.1."""
+
+    version: str
+
+    def __post_init__(self) -> None:
+        if re.fullmatch(r"\d+(\.\d+)+([a-z]+\d+)?(\.dev\d+)?", self.version) is None:
+            raise UsageError(
+                f"'{self.version}' is no release of {PACKAGE}", "One is written as in ort==1.20.1."
+            )
+
+    @property
+    def folder(self) -> Path:
+        """The folder in the cache that has, or will have, the release for this Python."""
+        name = f"{PACKAGE}-{self.version}-{sys.implementation.cache_tag}"
+        return cache_folder() / "releases" / name
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the folder is complete."""
+        return (self.folder / _RECORD).is_file()
+
+    def folders(self, progress: Progress) -> list[str]:
+        """Returns what comes first on the path of a process with this release; installs it once.
+
+        That is nothing for the release that is installed here. Raises InputError where no wheel
+        fits this Python, or pip cannot get it.
+        """
+        if self.version == onnxruntime.__version__:
+            return []
+        if not self.is_installed:
+            self._install(progress)
+        return [str(self.folder)]
+
+    def _install(self, progress: Progress) -> None:
+        if importlib.util.find_spec("pip") is None:
+            raise InputError(
+                f"{PACKAGE} {self.version} is to be installed, and pip is not there",
+                f"Run {sys.executable} -m ensurepip.",
+            )
+        progress(0, 0, f"getting {PACKAGE} {self.version}")
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.folder.parent, prefix=".new-") as text:
+            new = Path(text) / "release"
+            self._fill(new, Path(text) / "report.json")
+            if not self.is_installed:  # another process may have been faster
+                shutil.rmtree(self.folder, ignore_errors=True)
+                new.rename(self.folder)
+
+    def _fill(self, folder: Path, report: Path) -> None:
+        numbers = tuple(map(int, self.version.split(".")[:2]))
+        own = () if numbers >= _FOR_NUMPY_2 else _NUMPY_1
+        done = subprocess.run(  # noqa: S603 - our own interpreter
+            [
+                sys.executable, "-m", "pip", "install", "--no-input", "--no-deps", "--only-binary",
+                ":all:", "--target", folder, "--report", report,
+                f"{PACKAGE}=={self.version}", *own,
+            ],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise self._refusal(done.stderr)
+        wheels = json.loads(report.read_text("utf-8"))["install"]
+        record = {
+            each["download_info"]["url"].rpartition("/")[2]:
+                each["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256")
+            for each in wheels
+        }  # fmt: skip
+        (folder / _RECORD).write_text(json.dumps(record, indent=1), "utf-8")
+
+    def _refusal(self, output: str) -> InputError:
+        """Returns the error for what pip wrote."""
+        offered = _OFFERED.search(output)
+        if offered is None or offered[1] in ("", "none"):
+            lines = [line for line in output.splitlines() if line.startswith("ERROR:")]
+            why = lines[0].removeprefix("ERROR:").strip() if lines else "pip failed"
+            return InputError(
+                f"{PACKAGE} {self.version} cannot be downloaded: {why}",
+                "A release is downloaded once, and needs the package index for that.",
+            )
+        return InputError(
+            f"{PACKAGE} {self.version} has no wheel for {platform.python_implementation()} "
+            f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+            f"There are {', '.join(_final(offered[1].split(', ')))}.",
+        )
+
+
+def _final(versions: Sequence[str]) -> list[str]:
+    """Returns the versions that are no previews."""
+    return [version for version in versions if re.fullmatch(r"[\d.]+", version)]
