@@ -12,8 +12,11 @@ from tracer.accumulators.spec.orders import Terms, named
 
 ORDERS = ("sequential", "channelwise", "chunked(3)", "tree", "lanes(2)", "sorted", "maddubs(2)",
           "tiles(3:8)", "tiles(2:9:symmetric,2:8)", "tiles(2x2:8,3)", "positionwise",
-          "positionwise(2,chunked(3))", "positionwise(tiles(2:8))")  # fmt: skip
-ROUNDINGS = ("half-even", "half-away", "floor", "truncate", "stochastic(7)")
+          "positionwise(2,chunked(3))", "positionwise(tiles(2:8))", "tiles(3:9:>>2)",
+          "tiles(2:9:>>1:half-even,3:8:>>3:half-up)", "positionwise(tiles(1:>>4:half-away,2))",
+          "tiles(spill=3:8)", "tiles(2:9:>>1:truncate,spill=2:7:symmetric:>>2:half-up)",
+          "tiles(spill=all:7:>>3)")  # fmt: skip
+ROUNDINGS = ("half-even", "half-away", "half-up", "floor", "truncate", "stochastic(7)")
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,12 @@ from tracer.interpreter.numeric.windows import window
 ORDERS = ("sequential", "sequential", "channelwise", "chunked(5)", "chunked(16)", "lanes(4)",
           "tree", "maddubs(4)", "sorted", "tiles(6:16)", "tiles(9:14:wrap)",
           "tiles(2:15,4:15)", "positionwise", "positionwise(tiles(2:16,2))",
-          "positionwise(2,chunked(18))")  # fmt: skip
+          "positionwise(2,chunked(18))", "tiles(6:16:>>3)", "tiles(8:14:wrap:>>5:half-even)",
+          "tiles(2:17:>>1:half-up,4:15:>>2:half-away)", "tiles(spill=7:16)",
+          "tiles(3:18:>>2:truncate,spill=4:13:wrap:>>3:half-even)",
+          "positionwise(tiles(2:16:>>4,spill=3:12))")  # fmt: skip
 OVERFLOWS = ("saturate", "saturate", "symmetric", "wrap", "zero", "error")
-ROUNDINGS = ("half-even", "half-away", "floor", "truncate", "stochastic(7)")
+ROUNDINGS = ("half-even", "half-away", "half-up", "floor", "truncate", "stochastic(7)")
 ALIKE = 200
 """Nodes that follow each other with the same types, order, overflow and size of the result: each
 such combination is compiled."""

@@ -20,7 +20,7 @@ ORDERS = ("sequential", "channelwise", "chunked(5)", "tree", "lanes(4)", "maddub
           "tiles(2x4:16:wrap)", "tiles(all:17)", "tiles(4,2:15)",
           "positionwise", "positionwise(2)", "positionwise(tiles(2:12,2))")  # fmt: skip
 OVERFLOWS = ("saturate", "symmetric", "wrap", "zero", "error")
-ROUNDINGS = ("half-even", "half-away", "floor", "truncate", "stochastic(3)")
+ROUNDINGS = ("half-even", "half-away", "half-up", "floor", "truncate", "stochastic(3)")
 RANGES = {  # the lowest and the highest number of an operand
     "int8": (-128, 127),
     "uint8": (0, 255),

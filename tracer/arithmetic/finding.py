@@ -121,7 +121,8 @@ def _order_words(order: Order) -> str:
         case Maddubs():
             return f"in pairs of 16 bits that saturate, then in {order.size} lanes, then the lanes"
         case Tiles():
-            return f"{', then '.join(map(_level_words, order.levels))}, then the last sums"
+            spill = f", narrowed {_level_words(order.spill)}" if order.spill else ""
+            return f"{', then '.join([*map(_level_words, order.levels), 'the last sums'])}{spill}"
         case _:
             return str(order)
 
@@ -130,7 +131,8 @@ def _level_words(level: Level) -> str:
     size = "all" if level.size is None else str(level.size)
     apart = f" that are {level.stride} apart" if level.stride > 1 else ""
     where = f" in {_register_words(level.register)}" if level.register else ""
-    return f"in tiles of {size}{apart}{where}"
+    lost = f", without {level.shift.bits} low bits" if level.shift else ""
+    return f"in tiles of {size}{apart}{where}{lost}"
 
 
 def _block_words(block: BlockFma) -> str:

@@ -43,14 +43,15 @@ def measure(
     """Sums of `left` (M, K) times `right` (K, P) plus `bias` (M), without a range and in it.
 
     Operands are integers of any width; `terms` says what K consists of. Overflow `error` is
-    computed as `saturate`. `values` may be the array `final` where no sum differs. Raises
-    ModelError where shapes do not fit or magnitudes add up to 2^62.
+    computed as `saturate`. Sums without a range are in the unit of the accumulator, which shifts
+    make coarser. `values` may be the array `final` where no sum differs. Raises ModelError where
+    shapes do not fit or magnitudes add up to 2^62.
     """
     matrices = checked(left, right, bias, terms)
     sums = observed(matrices, terms, accumulator)
     low, high = accumulator.range
     if not sums.final.size or (sums.low.min() >= low and sums.high.max() <= high):
-        return sums, Clipped(sums.final, _events(sums))
+        return sums, _unlimited_result(sums, accumulator, terms)
     outside = (sums.low < low) | (sums.high > high)
     return sums, _clipped(matrices, terms, accumulator, sums, outside)
 
@@ -104,11 +105,12 @@ def _clipped(
     rows = np.flatnonzero(outside.any(1))
     count = int(np.count_nonzero(outside))
     if not count:
-        return Clipped(sums.final, _events(sums))
+        return _unlimited_result(sums, accumulator, terms)
     dense = count * _SPARSE >= len(rows) * matrices.shape[1] or matrices.depth == 0
     if dense and len(rows) == len(sums.final):
         return emulated(matrices, terms, accumulator)
-    values, events = sums.final.copy(), _events(sums).copy()
+    within = _unlimited_result(sums, accumulator, terms)
+    values, events = within.values.copy(), within.events.copy()
     if dense:
         clipped = emulated(matrices.of_rows(rows), terms, accumulator)
         values[rows], events[rows] = clipped.values, clipped.events
@@ -121,11 +123,12 @@ def _clipped(
     return Clipped(values, events)
 
 
-def _events(sums: UnlimitedSums) -> Array:
-    """The events of sums that stay within the accumulator: those of stages of other widths."""
-    if sums.clips is not None:
-        return sums.clips
-    return np.broadcast_to(np.int64(0), sums.final.shape)
+def _unlimited_result(sums: UnlimitedSums, accumulator: Accumulator, terms: Terms) -> Clipped:
+    """Sums that stay within the accumulator, and the events of registers of other widths."""
+    shift = accumulator.shift(terms)
+    values = sums.final << shift if shift else sums.final
+    no_events = np.broadcast_to(np.int64(0), sums.final.shape)
+    return Clipped(values, no_events if sums.clips is None else sums.clips)
 
 
 def _product(matrices: Matrices) -> Array:
@@ -136,7 +139,10 @@ def _product(matrices: Matrices) -> Array:
 
 
 def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> UnlimitedSums:
-    """Sums without a range and their extremes; the bias is first or last, as the accumulator's."""
+    """Sums without a range and their extremes; the bias is first or last, as the accumulator's.
+
+    They are in the unit of the accumulator.
+    """
     plan = _plan(terms, accumulator)
     if plan is None:
         return _by_oracle(matrices, terms, accumulator, oracle.observe, UnlimitedSums)
@@ -152,7 +158,7 @@ def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Unli
             factors.own_events(columns, final, clips)
         factors.observe(columns, final, low, high)
         return UnlimitedSums(final, low, high, clips)
-    start, end = _start_and_end(matrices, accumulator)
+    start, end = _start_and_end(matrices, accumulator, terms)
     sum_by_program(matrices, plan, accumulator, start, (final, low, high), True, clips)
     if end is not None:
         final += end
@@ -162,7 +168,10 @@ def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Unli
 
 
 def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clipped:
-    """Sums brought into the range at every step, and how many steps left it."""
+    """Sums brought into the range at every step, and how many steps left it.
+
+    They are in the unit of the products.
+    """
     plan = _plan(terms, accumulator)
     if plan is None:
         return _by_oracle(matrices, terms, accumulator, oracle.emulate, Clipped)
@@ -173,15 +182,16 @@ def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clip
     if lanes.limited_bits:
         factors = Factors.of(lanes, plan, lanes.limited_bits)
         factors.clip(tile_sums.of_matrix(matrices, plan.sequence), values, events)
+        values <<= accumulator.shift(terms)
         return Clipped(values, events)
-    start, end = _start_and_end(matrices, accumulator)
+    start, end = _start_and_end(matrices, accumulator, terms)
     start, start_events = limited(start, accumulator)
     sum_by_program(matrices, plan, accumulator, start, (values, events, events), False)
     events += start_events
     if end is not None:
         values, end_events = limited(values + end, accumulator)
         events += end_events
-    return Clipped(values, events)
+    return Clipped(values << accumulator.shift(terms), events)
 
 
 def sum_by_program(
@@ -192,7 +202,10 @@ def sum_by_program(
 
     `clips` (M, P) receives the steps that left a register with a width of its own.
     """
-    rules = _rules(matrices, plan, accumulator, observed)
+    tables = _rules(matrices, plan, accumulator, observed), _leaving(plan)
+    groups = plan.groups.groups
+    if len(tables[1]):
+        groups = np.column_stack([groups, plan.spills])
     left = np.ascontiguousarray(matrices.left[:, plan.sequence], np.int64)
     bias = matrices.bias if accumulator.is_bias_first else np.zeros_like(matrices.bias)
     exact = np.broadcast_to(bias, matrices.shape)
@@ -208,7 +221,7 @@ def sum_by_program(
         right = matrices.right[plan.sequence, part].T.astype(np.int64, order="C")
         sums = tuple(out[:, part] for out in (*outs, clips))
         loaded("single_sums").run(
-            left, right, plan.groups.groups, rules, rounding, (by_sign, observed),
+            left, right, groups, tables, rounding, (by_sign, observed),
             (exact[:, part], start[:, part]), sums,
         )  # fmt: skip
 
@@ -234,6 +247,22 @@ def _rules(matrices: Matrices, plan: Program, accumulator: Accumulator, observed
     return np.array([*rows, products], np.int64)
 
 
+def _leaving(plan: Program) -> Array:
+    """What sums become as they leave a register, as `single_sums.added` reads it."""
+    kernels = loaded("single_sums")
+    rows, exact = [], (kernels.EXACT, 0, 0)
+    for stage in plan.stages:
+        level = stage.spill or stage
+        narrow = None if stage.spill is None else stage.spill.register
+        shift = level.shift
+        rows.append((
+            *(exact if narrow is None else (kernels.rule_of(narrow.overflow), *narrow.range)),
+            *((0, 0) if shift is None else (shift.bits, kernels.rounding_rule(shift.rounding))),
+        ))  # fmt: skip
+    is_needed = any(stage.shift or stage.spill for stage in plan.stages)
+    return np.array(rows if is_needed else np.empty((0, 5)), np.int64)
+
+
 def has_fast_kernel(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> bool:
     """Whether a kernel supports this case that saturates about as fast as it multiplies."""
     return SumLanes(matrices, _plan(terms, accumulator), accumulator).limited_bits > 0
@@ -243,6 +272,8 @@ def inner_widths_may_change(matrices: Matrices, accumulator: Accumulator, terms:
     """Whether products or stages with a width of their own may change sums without a range."""
     plan = program(accumulator.order, terms)
     if plan is None or products_may_change(matrices, accumulator):
+        return True
+    if any(stage.shift or stage.spill for stage in plan.stages):
         return True
     own = min((each.range[1] for each in plan.registers if each is not None), default=LIMIT)
     return matrices.bound > own
@@ -265,9 +296,11 @@ def _plan(terms: Terms, accumulator: Accumulator) -> Program | None:
     return program(order, terms)
 
 
-def _start_and_end(matrices: Matrices, accumulator: Accumulator) -> tuple[Array, Array | None]:
-    """What sums begin with, and what is added at their end."""
-    bias = np.broadcast_to(matrices.bias, matrices.shape)
+def _start_and_end(
+    matrices: Matrices, accumulator: Accumulator, terms: Terms
+) -> tuple[Array, Array | None]:
+    """What sums begin with, and what is added at their end, in the unit of the accumulator."""
+    bias = np.broadcast_to(accumulator.in_unit(matrices.bias, terms), matrices.shape)
     return (bias, None) if accumulator.is_bias_first else (np.zeros_like(bias), bias)
 
 

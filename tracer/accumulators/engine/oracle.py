@@ -8,8 +8,8 @@ from typing import assert_never
 import numpy as np
 
 from tracer.accumulators.spec import Overflow, Register
-from tracer.accumulators.spec.accumulator import Accumulator, rounded
-from tracer.accumulators.spec.orders import Terms
+from tracer.accumulators.spec.accumulator import Accumulator, rounded, shifted
+from tracer.accumulators.spec.orders import Level, Terms
 from tracer.accumulators.statistics.partial_sums import Clipped, UnlimitedSums
 from tracer.support.types import Array
 
@@ -20,9 +20,11 @@ def observe(
     """Returns the sums of `left` (M, K) times `right` (K, P) plus `bias` (M) without a range.
 
     Operands are integers whose sums of magnitudes are below 2^62. `terms` says what K consists of.
+    Sums are in the unit of the accumulator, which shifts between levels make coarser.
     """
     run = _Run(accumulator, limited=False)
-    final = run.sums(_products(left, right, accumulator), _start(left, right, bias), terms)
+    start = accumulator.in_unit(_start(left, right, bias), terms)
+    final = run.sums(_products(left, right, accumulator), start, terms)
     return UnlimitedSums(final, run.low, run.high, run.clips)
 
 
@@ -31,11 +33,13 @@ def emulate(
 ) -> Clipped:
     """Returns the same sums, brought into the range of `accumulator` at every step.
 
-    The mode `error` is computed as `saturate`; the caller raises if there are events.
+    The mode `error` is computed as `saturate`; the caller raises if there are events. Values are in
+    the unit of the products.
     """
     run = _Run(accumulator, limited=True)
-    values = run.sums(_products(left, right, accumulator), _start(left, right, bias), terms)
-    return Clipped(values, run.events + run.clips)
+    start = accumulator.in_unit(_start(left, right, bias), terms)
+    values = run.sums(_products(left, right, accumulator), start, terms)
+    return Clipped(values << accumulator.shift(terms), run.events + run.clips)
 
 
 def into_range(values: Array, low: int, high: int, overflow: Overflow) -> Array:
@@ -97,12 +101,23 @@ class _Run:
             totals = np.zeros((*shape, len(stage.groups)), np.int64)
             if first and stage is stages[-1]:
                 totals = self._add(totals, bias[..., None], np.ones(1, bool), stage.register)
-            for positions in stage.groups.T:
+            for step, positions in enumerate(stage.groups.T):
                 totals = self._add(totals, values[..., positions], positions >= 0, stage.register)
-            values = totals
+                if stage.spill is not None and stage.spills_after(step):
+                    totals = self._spill(totals, stage.spill)
+            values = shifted(totals, stage.shift)
         if not first:
             values = self._add(values, bias[..., None], np.ones(1, bool), None)
         return values[..., 0]
+
+    def _spill(self, totals: Array, spill: Level) -> Array:
+        """The sums as they are read back: without low bits, in the range of the narrow register."""
+        assert spill.register is not None
+        narrowed = shifted(totals, spill.shift)
+        limited = into_range(narrowed, *spill.register.range, spill.register.overflow)
+        self.clips += (limited != narrowed).sum(-1)
+        read = limited << (spill.shift.bits if spill.shift else 0)
+        return self._add(np.zeros_like(totals), read, np.ones(1, bool), None)
 
     def _add(
         self, totals: Array, terms: Array, has_term: Array, register: Register | None

@@ -16,7 +16,7 @@ import numpy as np
 
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec import Overflow, Register, effect_of
-from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.accumulator import Accumulator, shifted
 from tracer.accumulators.spec.orders import Order, Stage, Terms
 from tracer.accumulators.statistics.partial_sums import Tally
 from tracer.errors import ModelError
@@ -165,17 +165,24 @@ class Program:
     """Terms in the order they are taken, and what is done with them.
 
     `sequence`, int64, are positions among the products. `groups` are those of their terms, in which
-    registers are added up. `registers` has for each its own range, or None for the accumulator's.
+    registers are added up; `spills`, int64, is 1 for those after which the last one is narrowed.
+    The sums of each of `stages` have a register.
     """
 
     sequence: Array
     groups: Groups
-    registers: tuple[Register | None, ...]
+    spills: Array
+    stages: tuple[Stage, ...]
+
+    @property
+    def registers(self) -> tuple[Register | None, ...]:
+        """The range of each register, or None for the accumulator's."""
+        return tuple(stage.register for stage in self.stages)
 
     @property
     def has_one_width(self) -> bool:
-        """Whether every register has the width of the accumulator."""
-        return all(register is None for register in self.registers)
+        """Whether every register has the width of the accumulator, and keeps it."""
+        return not any(self.registers) and not self.spills.any()
 
 
 @lru_cache(maxsize=64)
@@ -190,18 +197,25 @@ def program(order: Order, terms: Terms) -> Program | None:
     def add_up(level: int, group: int) -> None:
         """Adds a group to its register; one that is empty changes no register."""
         positions = [each for each in stages[level].groups[group].tolist() if each >= 0]
-        if not level and positions:
-            sequence.extend(positions)
-            groups.append([len(positions), 0])
-        for position in positions if level else ():
+        for step, position in enumerate(positions):
             before = len(groups)
-            add_up(level - 1, position)
-            if len(groups) > before:
-                groups[-1][1] = level
+            if level:
+                add_up(level - 1, position)
+                if len(groups) > before:
+                    groups[-1][1] = level
+            else:
+                sequence.append(position)
+                if step and not stages[0].spills_after(step - 1):
+                    groups[-1][0] += 1
+                else:
+                    groups.append([1, 0, 0])
+            if groups and stages[level].spills_after(step):
+                groups[-1][2] = 1
 
     add_up(len(stages) - 1, 0)
-    joined = Groups(np.array(groups, np.int64).reshape(-1, 2), len(stages) - 1)
-    return Program(np.array(sequence, np.int64), joined, tuple(s.register for s in stages))
+    numbers = np.array(groups, np.int64).reshape(-1, 3)
+    joined = Groups(np.ascontiguousarray(numbers[:, :2]), len(stages) - 1)
+    return Program(np.array(sequence, np.int64), joined, numbers[:, 2], stages)
 
 
 def products_may_change(matrices: Matrices, accumulator: Accumulator) -> bool:
@@ -242,7 +256,8 @@ class Factors:
         floats = left.astype(f"float{bits}")
         if lanes.accumulator.product_shift:
             floats *= 2.0**-lanes.accumulator.product_shift
-        return cls(floats, np.broadcast_to(matrices.bias[:, 0], len(left)), lanes, plan.groups)
+        bias = shifted(matrices.bias[:, 0], plan.stages[0].shift)
+        return cls(floats, np.broadcast_to(bias, len(left)), lanes, plan.groups)
 
     def clip(
         self, columns: Columns, values: Array, events: Array | None,
@@ -316,7 +331,8 @@ class Factors:
             limit = steps.counting if step.states == 1 else steps.limiting
             inner = limit(register.overflow).code
         step = replace(step, grouped=self.groups.registers > 0, ends=ends is not None,
-                       inner=inner, product=self.lanes.product)  # fmt: skip
+                       inner=inner, product=self.lanes.product,
+                       passed=self.lanes.passed)  # fmt: skip
         flat = [out.reshape(-1).view(f"i{out.itemsize}") for out in outs]
         tile_tasks.run(step, store, left, begins, columns, flat, lanes, parameters, ends,
                        self.groups, tables)  # fmt: skip
@@ -376,6 +392,12 @@ class SumLanes:
         overflow = self.accumulator.overflow if self._limits_products else None
         return loaded("steps").product(overflow, rounding)
 
+    @property
+    def passed(self) -> Any:
+        """The code of what leaves register 0, if a shift follows; else None."""
+        shift = None if self.plan is None else self.plan.stages[0].shift
+        return None if shift is None else loaded("steps").passing(shift.bits, shift.rounding)
+
     def lanes(self, limited: bool) -> Lanes:
         """What lanes hold of sums that are limited, or without a range."""
         symmetric = self.accumulator.is_symmetric
@@ -394,7 +416,9 @@ class SumLanes:
         plan, accumulator = self.plan, self.accumulator
         if plan is None or accumulator.order.reorders or self.matrices.bias.shape[1] > 1:
             return False
-        if any(plan.registers[min(1, len(plan.registers) - 1) :]):
+        if any(plan.registers[min(1, len(plan.registers) - 1) :]) or plan.spills.any():
+            return False
+        if any(stage.shift for stage in plan.stages[1:]):
             return False
         tiles = loaded("steps")
         if self.inner is not None and self.inner.overflow not in tiles.RULES:

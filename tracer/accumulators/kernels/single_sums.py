@@ -21,7 +21,7 @@ from tracer.accumulators.kernels.array_types import (
 from tracer.accumulators.spec import Overflow, RoundingName
 from tracer.interpreter.compiled_code import entry
 
-_HALF_EVEN, _HALF_AWAY, _FLOOR, _TRUNCATE, _STOCHASTIC = range(5)
+_HALF_EVEN, _HALF_AWAY, _HALF_UP, _FLOOR, _TRUNCATE, _STOCHASTIC = range(6)
 _BITS, _FACTORS = (
     (np.uint64(30), np.uint64(27), np.uint64(31)),
     (
@@ -42,6 +42,8 @@ def rounding_rule(name: RoundingName) -> int:
             return _HALF_EVEN
         case "half-away":
             return _HALF_AWAY
+        case "half-up":
+            return _HALF_UP
         case "floor":
             return _FLOOR
         case "truncate":
@@ -63,6 +65,8 @@ def rounded(product: int, shift: int, rule: int, salt: int) -> int:
         return floor + ((rest > half) | ((rest == half) & ((floor & 1) == 1)))
     if rule == _HALF_AWAY:
         return floor + ((rest > half) | ((rest == half) & (product > 0)))
+    if rule == _HALF_UP:
+        return floor + (rest >= half)
     if rule == _TRUNCATE:
         return floor + ((product < 0) & (rest > 0))
     if rule == _STOCHASTIC:
@@ -144,9 +148,30 @@ def against_the_sum(terms: Any, total: int, spare: Any) -> None:
         up, down = up + rise, down + (not rise)
 
 
-@kernel(types.int64(types.int64, FLAT_OUT, TABLE, TABLE, FLAT_OUT, FLAT_OUT))
-def added(start: int, terms: Any, groups: Any, rules: Any, registers: Any, seen: Any) -> int:
-    """The sum of the terms; the last register begins with `start`."""
+@kernel(types.int64(types.int64, NUMBERS, NUMBERS, FLAT_OUT))
+def _spilled(value: int, narrow: Any, rule: Any, seen: Any) -> int:
+    """The sum in the last register as it is read back from a narrow one."""
+    kind, low, high = narrow[0], narrow[1], narrow[2]
+    lost = rounded(value, narrow[3], narrow[4], 0)
+    kept = into_range(lost, kind, low, high)
+    wide = kept << narrow[3]
+    value = into_range(wide, rule[0], rule[1], rule[2])
+    seen[_EVENTS] += (kept != lost) + (value != wide)
+    if rule[0] == EXACT:
+        seen[_LEAST], seen[_MOST] = min(seen[_LEAST], wide), max(seen[_MOST], wide)
+    return value
+
+
+@kernel(types.int64(types.int64, FLAT_OUT, TABLE, TABLE, TABLE, FLAT_OUT, FLAT_OUT))
+def added(
+    start: int, terms: Any, groups: Any, rules: Any, leaving: Any, registers: Any, seen: Any
+) -> int:
+    """The sum of the terms; the last register begins with `start`.
+
+    `leaving` (registers, 5) is empty, or says what sums become as they leave a register: the rule
+    and the range of a narrow one, for the last register alone, and a shift and its rounding.
+    Groups then have a third number, 1 after which the last register is narrowed.
+    """
     top, k = registers.size - 1, 0
     seen[:], registers[:] = 0, 0
     registers[top] = start
@@ -157,13 +182,17 @@ def added(start: int, terms: Any, groups: Any, rules: Any, registers: Any, seen:
         k = stop
         for n in range(groups[group, 1]):
             lower = registers[n : n + 1]
+            if len(leaving):
+                lower[0] = rounded(lower[0], leaving[n, 3], leaving[n, 4], 0)
             registers[n + 1] = _sum(registers[n + 1], lower, 0, 1, rules[n + 1], seen)
             registers[n] = 0
+        if len(leaving) and groups[group, 2]:
+            registers[top] = _spilled(registers[top], leaving[top], rules[top], seen)
     return registers[top]
 
 
 def _fits(
-    left: Any, right: Any, groups: Any, rules: Any, rounding: Any, flags: Any, starts: Any,
+    left: Any, right: Any, groups: Any, tables: Any, rounding: Any, flags: Any, starts: Any,
     outs: Any,
 ) -> bool:  # fmt: skip
     """Whether the groups have all terms and no others, and sums their registers and places."""
@@ -173,9 +202,11 @@ def _fits(
         rounding,
         outs[3],
     )
+    rules, leaving = tables
     return bool(
         right.shape[1] == depth <= salts.size and rules.shape[1] == 3 and rounding.size == 2
-        and groups.shape[1] == 2 and groups.min(initial=0) >= 0
+        and leaving.shape in ((0, 5), (len(rules) - 1, 5))
+        and groups.shape[1] == 2 + (len(leaving) > 0) and groups.min(initial=0) >= 0
         and groups[:, 0].sum() == depth and groups[:, 1].max(initial=0) < len(rules) - 1
         and all(each.shape == shape for each in (*starts, *outs[:3]))
         and (clips.shape == shape or not len(clips))
@@ -184,16 +215,17 @@ def _fits(
 
 @entry(_fits)
 @kernel(
-    types.void(TABLE, TABLE, TABLE, TABLE, repeat_type(NUMBERS, 2), repeat_type(types.boolean, 2),
-               repeat_type(START, 2), repeat_type(MATRIX_OUT, 4))
+    types.void(TABLE, TABLE, TABLE, repeat_type(TABLE, 2), repeat_type(NUMBERS, 2),
+               repeat_type(types.boolean, 2), repeat_type(START, 2), repeat_type(MATRIX_OUT, 4))
 )  # fmt: skip
 def run(
-    left: Any, right: Any, groups: Any, rules: Any, rounding: Any, flags: Any, starts: Any,
+    left: Any, right: Any, groups: Any, tables: Any, rounding: Any, flags: Any, starts: Any,
     outs: Any,
 ) -> None:  # fmt: skip
     """Sums of rows `left` (M, K) times columns `right` (P, K), both in the order of the terms.
 
-    `rules` (registers + 1, 3), int64, has a row for each register and one for products.
+    `tables` are the rules (registers + 1, 3), int64, with a row for each register and one for
+    products, and those of `added` for sums that leave a register.
     `rounding` are the low bits that products lose and the rule, (2), and a salt for each term. The
     flag `by_sign` takes terms against the sign of the exact sum. `starts` are those of the exact
     sums, and of the sums; `outs` are the sums; the extremes of the registers without a range if
@@ -202,6 +234,7 @@ def run(
     """
     (rounds, salts), (by_sign, is_observed), (exact_start, start) = rounding, flags, starts
     values, first, second, clips = outs
+    rules, leaving = tables
     last, depth = len(rules) - 1, left.shape[1]
     terms, spare = np.empty(depth, np.int64), np.empty(depth, np.int64)
     registers, seen = np.empty(last, np.int64), np.empty(3, np.int64)
@@ -210,7 +243,9 @@ def run(
             _multiply(left[row], right[column], rules[last], rounds, salts, terms)
             if by_sign:
                 against_the_sum(terms, exact_start[row, column], spare)
-            values[row, column] = added(start[row, column], terms, groups, rules, registers, seen)
+            values[row, column] = added(
+                start[row, column], terms, groups, rules, leaving, registers, seen
+            )
             first[row, column] = seen[_LEAST] if is_observed else seen[_EVENTS]
             second[row, column] = seen[_MOST] if is_observed else seen[_EVENTS]
             if len(clips):

@@ -26,8 +26,9 @@ from tracer.interpreter.kernels.tiles import (
 
 Rule = Callable[[Vectors, Any, Any], Any]
 """(vectors, lane, limit) -> what becomes of the lane."""
-ROUNDINGS = {"half-even": "rint", "half-away": "round", "floor": "floor", "truncate": "trunc"}
-"""Roundings of products that tiles have, as LLVM names them."""
+ROUNDINGS = {"half-even": "rint", "half-away": "round", "half-up": "floor", "floor": "floor",
+             "truncate": "trunc"}  # fmt: skip
+"""Roundings that tiles have, as LLVM names them; half-up adds one half first."""
 BYTE = ir.IntType(8)
 Write = Callable[[Tile], None]
 OUTSIDE, PERSISTENT, EVENTS, CHANGED = range(4)
@@ -86,7 +87,7 @@ def _product(
     if rounding is None:
         lane = v.add_product(factor, column, half)
     else:
-        lane = b.fadd(v.rounded(b.fmul(factor, column), rounding), half)
+        lane = b.fadd(_rounded(rounding, v, b.fmul(factor, column)), half)
     return b.fsub(lane if rule is None else rule(v, lane, words.halves("product_limit")), half)
 
 
@@ -107,7 +108,19 @@ def counting(overflow: str) -> Step:
 def product(overflow: str | None, rounding: str | None) -> ProductCode:
     """Products, rounded and limited as these say; None leaves them as they are."""
     rule = None if overflow is None else RULES[overflow]
-    return partial(_product, rule, None if rounding is None else ROUNDINGS[rounding])
+    return partial(_product, rule, rounding)
+
+
+@cache
+def passing(bits: int, rounding: str) -> Callable[[Vectors, Any], Any]:
+    """Sums without low bits, in units that are so much coarser."""
+    return lambda v, lane: _rounded(rounding, v, v.builder.fmul(lane, v.constant(2.0**-bits)))
+
+
+def _rounded(rounding: str, v: Vectors, lane: Any) -> Any:
+    """The lane rounded to integers, or to units that are its number 1."""
+    up = v.builder.fadd(lane, v.constant(0.5)) if rounding == "half-up" else lane
+    return v.rounded(up, ROUNDINGS[rounding])
 
 
 EXTREMES = Step(2, _extremes)

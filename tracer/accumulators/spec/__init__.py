@@ -16,11 +16,14 @@ Overflow = Literal["saturate", "symmetric", "wrap", "zero", "error"]
 Convention = Literal["twos-complement", "magnitude"]
 Bias = Literal["first", "last"]
 ZeroPoints = Literal["before", "after"]
-RoundingName = Literal["half-even", "half-away", "floor", "truncate", "stochastic"]
+RoundingName = Literal["half-even", "half-away", "half-up", "floor", "truncate", "stochastic"]
 
 NARROWEST, WIDEST = 2, 64
 """Bits of a register, its sign among them."""
+MOST_SHIFT = 32
+"""Low bits that may be dropped: rounding then leaves sums below 2^62 within 64 bits."""
 _OVERFLOWS = tuple(name for name in get_args(Overflow) if name != "error")
+_SHIFT_ROUNDINGS = tuple(name for name in get_args(RoundingName) if name != "stochastic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,30 @@ class Register:
     def __str__(self) -> str:
         """The spelling in an order: `16`, or `16:wrap`."""
         return f"{self.bits}" if self.overflow == "saturate" else f"{self.bits}:{self.overflow}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """The low `bits` that a sum loses, by a `rounding`, on its way to the next register.
+
+    Raises UsageError for other numbers than 1 to 32, and for a rounding that draws.
+    """
+
+    bits: int
+    rounding: RoundingName = "floor"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bits <= MOST_SHIFT:
+            raise UsageError(f"a shift by {self.bits} bits", f"It is by 1 to {MOST_SHIFT}.")
+        if self.rounding not in _SHIFT_ROUNDINGS:
+            raise UsageError(
+                f"rounding '{self.rounding}' of a shift",
+                f"It is one of {', '.join(_SHIFT_ROUNDINGS)}.",
+            )
+
+    def __str__(self) -> str:
+        """The spelling in a level: `>>4`, or `>>4:half-up`."""
+        return f">>{self.bits}" + ("" if self.rounding == "floor" else f":{self.rounding}")
 
 
 def signed_range(bits: int, symmetric: bool = False) -> tuple[int, int]:

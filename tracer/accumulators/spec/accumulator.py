@@ -15,26 +15,26 @@ from typing import Any, ClassVar, TypeAlias, assert_never, get_args
 import numpy as np
 
 from tracer.accumulators.spec import (
+    MOST_SHIFT,
     NARROWEST,
     WIDEST,
     Bias,
     Convention,
     Overflow,
     RoundingName,
+    Shift,
     ZeroPoints,
     effect_of,
     signed_range,
 )
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
-from tracer.accumulators.spec.orders import Order, Sequential, Terms, named
+from tracer.accumulators.spec.orders import Order, Sequential, Terms, named, shifts
 from tracer.errors import UsageError
 from tracer.support.suggestions import suggest
 from tracer.support.types import Array
 
 _ROUNDINGS = get_args(RoundingName)
-_MOST_SHIFT = 32
-"""Low bits that may be dropped: rounding then leaves sums below 2^62 within 64 bits."""
 _ROUNDING_SPELLING = re.compile(r"([a-z-]+)(?:\((\d{1,9})\))?")
 _POSITION_STEP, _SEED_STEP = 0x9E3779B97F4A7C15, 0xD1342543DE82EF95
 """Odd numbers that spread positions and seeds over 64 bits."""
@@ -46,9 +46,10 @@ _MIXERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 class Rounding:
     """A rule of rounding; `seed` is for `stochastic` alone.
 
-    `half-even` and `half-away` round to nearest, and ties to even or away from 0. `floor` rounds
-    down, `truncate` towards 0. `stochastic` rounds up with the probability of the dropped part: a
-    draw depends on the seed, the position of the product in its sum and the product alone.
+    `half-even`, `half-away` and `half-up` round to nearest, and ties to even, away from 0 or up.
+    `floor` rounds down, `truncate` towards 0. `stochastic` rounds up with the probability of the
+    dropped part: a draw depends on the seed, the position of the product in its sum and the product
+    alone.
     """
 
     name: RoundingName = "half-even"
@@ -93,11 +94,18 @@ def rounded(values: Array, shift: int, rule: Rounding) -> Array:
             up = (rest > half) | ((rest == half) & (floor % 2 == 1))
         case "half-away":
             up = (rest > half) | ((rest == half) & (values > 0))
+        case "half-up":
+            up = rest >= half
         case "stochastic":
             up = _draws(values, shift, rule) < rest
         case _:
             assert_never(rule.name)
     return np.asarray(floor + np.asarray(up, np.int64))
+
+
+def shifted(values: Array, shift: Shift | None) -> Array:
+    """Returns sums, integers, as they go to the next register; themselves without a shift."""
+    return values if shift is None else rounded(values, shift.bits, Rounding(shift.rounding))
 
 
 def _draws(values: Array, shift: int, rule: Rounding) -> Array:
@@ -166,9 +174,9 @@ class Accumulator:
         elif not isinstance(rule, Rounding):
             raise UsageError(f"product_rounding {rule!r}", f"It is one of {', '.join(_ROUNDINGS)}.")
         shift = whole_number("the number of low bits that a product loses", self.product_shift)
-        if not 0 <= shift <= _MOST_SHIFT:
+        if not 0 <= shift <= MOST_SHIFT:
             raise UsageError(
-                f"a product loses {shift} low bits", f"It loses from 0 to {_MOST_SHIFT}."
+                f"a product loses {shift} low bits", f"It loses from 0 to {MOST_SHIFT}."
             )
         object.__setattr__(self, "product_shift", shift)
         for name, choices in _CHOICES.items():
@@ -220,7 +228,8 @@ class Accumulator:
     def kind(self) -> str:
         """The kind in words: whether the order has registers of its own."""
         stages = self.order.stages(Terms(1))
-        return "integer" if all(each.register is None for each in stages) else "two levels"
+        plain = all(each.register is None and each.spill is None for each in stages)
+        return "integer" if plain else "two levels"
 
     @property
     def uncounted_bits(self) -> int:
@@ -267,7 +276,17 @@ class Accumulator:
         if self.product_bits is not None or self.product_shift:
             return True
         stages = self.order.stages(terms)
-        return any(stage.register is not None for stage in stages)
+        return any(stage.register is not None or stage.spill is not None for stage in stages)
+
+    def shift(self, terms: Terms) -> int:
+        """The bits by which the unit of the accumulator is coarser than that of the products."""
+        return sum(each.bits for each in shifts(self.order, terms))
+
+    def in_unit(self, bias: Array, terms: Terms) -> Array:
+        """Returns a bias, integers, rounded to the unit as the last shift rounds."""
+        passed = shifts(self.order, terms)
+        rule = Rounding(passed[-1].rounding) if passed else Rounding()
+        return rounded(bias, self.shift(terms), rule) if passed else bias
 
     def bits_for(self, low: Array, high: Array) -> Array:
         """Returns the least widths, int64, that hold both `low` and `high`, int64, by element.

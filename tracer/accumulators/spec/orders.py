@@ -14,20 +14,23 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tracer.accumulators.spec import Overflow, Register, parts
+from tracer.accumulators.spec import WIDEST, Register, Shift, parts
 from tracer.errors import UsageError
 from tracer.support.suggestions import suggest
 from tracer.support.types import Array
 
 ALL = "all"
 _SPELLING = re.compile(r"([a-z]+)(?:\((.*)\))?")
-_LEVEL_SPELLING = re.compile(rf"({ALL}|\d{{1,9}})(?:x(\d{{1,9}}))?(?::(\d{{1,3}}))?(?::([a-z]+))?")
+_LEVEL_SPELLING = re.compile(
+    rf"({ALL}|\d{{1,9}})(?:x(\d{{1,9}}))?(?::(\d{{1,3}})(?::([a-z]+))?)?(?::>>(\d{{1,3}})(?::([a-z-]+))?)?"
+)
+_SPILL = "spill="
 _DIGITS = 9
 
 
@@ -53,11 +56,22 @@ class Stage:
     """Groups of numbers; each group is summed in the order of its row, starting with 0.
 
     `groups` (groups, longest), intp, are indices of products, or of sums of the previous stage; -1
-    fills shorter rows. `register` is the register of each group, if it is not the accumulator.
+    fills shorter rows. `register` is the register of each group, if it is not the accumulator. The
+    `shift` of a group's sum makes the next register's unit so much coarser. The sum of a group is
+    narrowed by a `spill` after each so many numbers and at its end, and goes on.
     """
 
     groups: Array
     register: Register | None = None
+    shift: Shift | None = None
+    spill: Level | None = None
+
+    def spills_after(self, step: int) -> bool:
+        """Whether the sum of the one group is narrowed after a step; steps count from 0."""
+        if self.spill is None:
+            return False
+        last = self.groups.shape[1] - 1
+        return step == last or (step + 1) % (self.spill.size or last + 1) == 0
 
 
 class Order(ABC):
@@ -160,7 +174,7 @@ class Positionwise(Order):
         order = np.concatenate([part.reshape(-1) for part in parts] or [places.reshape(-1)])
         by_position = Terms(terms.window, terms.channels) if len(parts) == 1 else Terms(terms.count)
         first, *rest = self.inner.stages(by_position)
-        return Stage(np.where(first.groups >= 0, order[first.groups], -1), first.register), *rest
+        return replace(first, groups=np.where(first.groups >= 0, order[first.groups], -1)), *rest
 
     def __str__(self) -> str:
         """The spelling that `named` reads."""
@@ -294,32 +308,40 @@ class Runtime(Order):
 class Level:
     """Sums of `size` terms each, `stride` apart; None sums all terms.
 
-    `register` is what they are summed in; None uses the accumulator.
+    `register` is what they are summed in; None uses the accumulator, or 64 bits before a `shift`.
     """
 
     size: int | None
     register: Register | None = None
     stride: int = 1
+    shift: Shift | None = None
 
     def __post_init__(self) -> None:
         check_size("a stride", self.stride)
         if self.size is not None:
             check_size("a tile", self.size)
+        if self.shift is not None and self.register is None:
+            object.__setattr__(self, "register", Register(WIDEST))
 
     @classmethod
     def read(cls, text: str) -> Level:
         """Returns the level of this spelling. Raises UsageError."""
         match = _LEVEL_SPELLING.fullmatch(text.strip())
-        if match is None or (match[4] and not match[3]):
+        if match is None:
             raise UsageError(
                 f"'{text}' is not a level of tiles",
-                "It is size:bits:overflow, as 256:16 or 256:16:wrap; 2x8 takes terms that are 8 "
-                "apart.",
+                "It is size:bits:overflow:>>shift:rounding, as 256:16, 256:16:wrap or 64:20:>>4; "
+                "2x8 takes terms that are 8 apart.",
             )
-        overflow: Overflow = match[4] or "saturate"  # type: ignore[assignment]  # Register checks
-        register = Register(int(match[3]), overflow) if match[3] else None
-        size = None if match[1] == ALL else int(match[1])
-        return cls(size, register, int(match[2] or 1))
+        size, stride, bits, overflow, shift, rounding = match.groups()
+        word: Any = overflow or "saturate"  # Register and Shift check the words
+        rule: Any = rounding or "floor"
+        return cls(
+            None if size == ALL else int(size),
+            Register(int(bits), word) if bits else None,
+            int(stride or 1),
+            Shift(int(shift), rule) if shift else None,
+        )
 
     def groups(self, count: int) -> Array:
         """Returns the positions of `count` terms by group, as `Stage` has them."""
@@ -335,39 +357,59 @@ class Level:
     def __str__(self) -> str:
         size = ALL if self.size is None else str(self.size)
         stride = "" if self.stride == 1 else f"x{self.stride}"
-        return f"{size}{stride}" + ("" if self.register is None else f":{self.register}")
+        parts = f"{size}{stride}", self.register, self.shift
+        return ":".join(str(part) for part in parts if part is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles(Order):
     """Sums the tiles of each level, then the last sums in the accumulator.
 
-    A level is spelled `size:bits:overflow`, as in `tiles(2:16,128:16:wrap)`; `2x8` takes terms
-    that are 8 apart, and `all` all terms.
+    A level is spelled `size:bits:overflow:>>shift`, as in `tiles(2:16,128:16:wrap)`; `2x8` takes
+    terms that are 8 apart, and `all` all terms. With a `spill`, as in `tiles(4:18,spill=64:16)`,
+    the sum in the accumulator is narrowed after each 64 of what it adds, and at its end: it loses
+    the bits of a shift and what 16 bits do not hold, and goes on in its old unit. Raises UsageError
+    for a level that adds in the accumulator before a shift, and for a spill without a width.
     """
 
     levels: tuple[Level, ...]
+    spill: Level | None = None
 
     def __post_init__(self) -> None:
-        if not self.levels:
+        if not self.levels and self.spill is None:
             raise UsageError("an order of tiles has no level", "One is written as tiles(256:16).")
+        shifting = [number for number, level in enumerate(self.levels) if level.shift]
+        before = self.levels[: shifting[-1]] if shifting else ()
+        if any(level.register is None for level in before):
+            raise UsageError(
+                f"{self}: the accumulator adds in two units, before a shift and after it",
+                "Give each level before a shift a width of its own, as in 64:20.",
+            )
+        if self.spill is not None and (self.spill.register is None or self.spill.stride > 1):
+            raise UsageError(
+                f"'{self.spill}' is not a spill", "It is size:bits, as in spill=256:16."
+            )
 
     @classmethod
     def read(cls, sizes: Sequence[str]) -> Tiles:
         """Returns the order with these spellings of levels. Raises UsageError."""
-        return cls(tuple(map(Level.read, sizes)))
+        words = [size.strip() for size in sizes]
+        spills = words.pop().removeprefix(_SPILL) if words and _SPILL in words[-1] else None
+        levels = tuple(map(Level.read, words))
+        return cls(levels, None if spills is None else Level.read(spills))
 
     def stages(self, terms: Terms) -> tuple[Stage, ...]:
         """Returns a stage for each level, and the sum of the last tiles."""
         stages, count = [], terms.count
         for level in self.levels:
-            stages.append(Stage(level.groups(count), level.register))
+            stages.append(Stage(level.groups(count), level.register, level.shift))
             count = len(stages[-1].groups)
-        return (*stages, one_group(count))
+        return (*stages, replace(one_group(count), spill=self.spill))
 
     def __str__(self) -> str:
         """The spelling that `named` reads."""
-        return f"tiles({','.join(map(str, self.levels))})"
+        spill = [] if self.spill is None else [f"{_SPILL}{self.spill}"]
+        return f"tiles({','.join([*map(str, self.levels), *spill])})"
 
 
 def named(spelling: str) -> Order:
@@ -402,6 +444,12 @@ def _static() -> Sequence[str]:
     """Returns the names of orders of their own that depend on no product."""
     others = (Positionwise, Runtime)
     return [name for name, order in _orders().items() if order not in others and not order.reorders]
+
+
+@cache
+def shifts(order: Order, terms: Terms) -> tuple[Shift, ...]:
+    """Returns the shifts of the stages of an order, from the products to the accumulator."""
+    return tuple(stage.shift for stage in order.stages(terms) if stage.shift is not None)
 
 
 def rows_of(count: int, length: int) -> Array:

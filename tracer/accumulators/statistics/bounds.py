@@ -17,7 +17,7 @@ from operator import itemgetter, methodcaller
 import numpy as np
 
 from tracer.accumulators.spec import WIDEST, Overflow, Register, effect_of, signed_range
-from tracer.accumulators.spec.accumulator import Accumulator, rounded
+from tracer.accumulators.spec.accumulator import Accumulator, rounded, shifted
 from tracer.accumulators.spec.orders import Stage, Terms
 from tracer.errors import UsageError
 from tracer.support.types import Array
@@ -204,11 +204,12 @@ def _bounds(
         products = _products(weights, inputs, accumulator)
         if padded:
             products = products.with_zero()
-        in_order.append(_in_order(products, start, terms, accumulator))
         any_subset = products.with_zero().map_ends(_total).plus(start.with_zero())
+        start = start.map_ends(partial(accumulator.in_unit, terms=terms))
+        in_order.append(_in_order(products, start, terms, accumulator))
         # a register that wraps may exceed the sum of any of its terms
-        any_order.append(any_subset.hull(in_order[-1]))
-        own_bits = _inner_bits(products, terms, accumulator)
+        any_order.append(_coarser(any_subset, terms, accumulator).hull(in_order[-1]))
+        own_bits = _inner_bits(products, start, terms, accumulator)
         inner += [] if own_bits is None else [own_bits]
     ordered, unordered = _concat(in_order), _concat(any_order)
     return Bounds(
@@ -216,6 +217,15 @@ def _bounds(
         unordered.low, unordered.high, _bits(unordered, accumulator),
         np.concatenate(inner) if inner else None,
     )  # fmt: skip
+
+
+def _coarser(sums: Interval, terms: Terms, accumulator: Accumulator) -> Interval:
+    """Returns the sums of any terms in the accumulator's unit: each shift rounds each group."""
+    shift = accumulator.shift(terms)
+    if not shift:
+        return sums
+    groups = sum(len(stage.groups) for stage in accumulator.order.stages(terms) if stage.shift)
+    return Interval((sums.low >> shift) - groups, -(-sums.high >> shift) + groups)
 
 
 def _integer_type(left: Interval, right: Interval, bias: Interval) -> type:
@@ -270,6 +280,9 @@ def _staged(
         if stage.register is not None:
             terms = _in_register(terms, stage, stage.register)
             continue
+        if stage.spill is not None:
+            values, _ = _spilled(terms, start, stage)
+            return reached.hull(reduce(Interval.hull, values)), values[-1]
         sums = _partial_sums(terms, stage)
         if stage is stages[-1]:
             sums = sums.plus(start.map_ends(lambda end: end[:, None, None]))
@@ -295,25 +308,58 @@ def _in_register(terms: Interval, stage: Stage, register: Register) -> Interval:
     for step in range(grouped.low.shape[-1]):
         term = grouped.map_ends(itemgetter((..., step)))
         total = _overflowed(total.plus(term), *register.range, register.overflow)
-    return total
+    return total.map_ends(partial(shifted, shift=stage.shift))
 
 
-def _inner_bits(products: Interval, terms: Terms, accumulator: Accumulator) -> Array | None:
+def _spilled(
+    terms: Interval, start: Interval, stage: Stage, is_limited: bool = True
+) -> tuple[list[Interval], list[Interval]]:
+    """Returns all sums (M) of the last stage, and what narrow registers receive of them."""
+    level, total = stage.spill, start
+    assert level is not None and level.register is not None
+    sums, received = [start], []
+    for step, position in enumerate(stage.groups[0]):
+        total = total.plus(terms.map_ends(itemgetter((..., position))))
+        sums.append(total)
+        if stage.spills_after(step):
+            total = total.map_ends(partial(shifted, shift=level.shift))
+            received.append(total)
+            if is_limited:
+                total = _overflowed(total, *level.register.range, level.register.overflow)
+            back = level.shift.bits if level.shift else 0
+            total = Interval(total.low << back, total.high << back)
+            sums.append(total)
+    return sums, received
+
+
+def _inner_bits(
+    products: Interval, start: Interval, terms: Terms, accumulator: Accumulator
+) -> Array | None:
     """Returns the least width (M) of all registers of stages in which nothing overflows.
 
     None where no stage has a register of its own.
     """
     stages = accumulator.order.stages(terms)
-    deepest = max((n for n, stage in enumerate(stages) if stage.register is not None), default=-1)
-    bits, values = None, products
-    for stage in stages[: deepest + 1]:
+    needed, values = [], products
+    for stage in stages:
+        if stage.spill is not None:
+            if not accumulator.is_bias_first:
+                start = start.map_ends(np.zeros_like)
+            _, received = _spilled(values, start, stage, is_limited=False)
+            if received:
+                needed.append((reduce(Interval.hull, received), stage.spill.register))
+            break
         sums = _partial_sums(values, stage)
-        values = sums.map_ends(itemgetter((..., -1)))
         if stage.register is not None and sums.low.size:
-            reached = Interval(sums.low.min((1, 2)), sums.high.max((1, 2))).with_zero()
-            own = _bits(reached, replace(accumulator, overflow=stage.register.overflow))
-            bits = own if bits is None else np.maximum(bits, own)
-    return bits
+            reached = Interval(sums.low.min((1, 2)), sums.high.max((1, 2)))
+            needed.append((reached, stage.register))
+        values = sums.map_ends(itemgetter((..., -1))).map_ends(partial(shifted, shift=stage.shift))
+    widths = [
+        _bits(reached.with_zero(), replace(accumulator, overflow=register.overflow))
+        for reached, register in needed
+        if register is not None
+    ]
+    return reduce(np.maximum, widths) if widths else None
 
 
 def _total(terms: Array) -> Array:

@@ -293,8 +293,8 @@ def certificate(
             )
         if changed:
             raise ThresholdError(
-                f"{node}: products did not fit a width of their own in {changed} outputs",
-                "Set more product bits.",
+                f"{node}: a width or a shift of products or of tiles changed {changed} outputs",
+                "Set more product bits, or no shift.",
             )
     rules = rules_of(policy, model)
     nodes = {key: CertifiedNode.of(tally, rules[key]) for key, tally in whole.items()}
@@ -384,12 +384,11 @@ def _needed(sums: PartialSums) -> int | None:
     None where they are unknown, or where a register within the order is too narrow for its sums.
     """
     accumulator = sums.tally.accumulator
-    inner = [
-        stage.register.bits
-        for stage in accumulator.order.stages(Terms(1))
-        if stage.register is not None
-    ]
+    stages = accumulator.order.stages(Terms(1))
+    inner = [stage.register.bits for stage in stages if stage.register is not None]
     if accumulator.product_bits is not None or accumulator.product_shift:
+        return None
+    if any(stage.shift or stage.spill for stage in stages):  # the order of terms counts
         return None
     if inner and (sums.guaranteed_inner is None or sums.guaranteed_inner > min(inner)):
         return None

@@ -38,6 +38,7 @@ def count_equal(
     depth, last = products.shape[1], rules.shape[1] - 1
     terms, spare = np.empty(depth, np.int64), np.empty(depth, np.int64)
     registers, seen = np.empty(last, np.int64), np.empty(3, np.int64)
+    leaving = np.empty((0, 5), np.int64)
     for number in range(len(rules)):
         own = rules[number]
         kind, low, high = own[last, 0], own[last, 1], own[last, 2]
@@ -47,6 +48,6 @@ def count_equal(
                 terms[k] = into_range(products[row, k], kind, low, high) << shift
             if by_sign:
                 against_the_sum(terms, 0, spare)
-            if added(0, terms, groups, own, registers, seen) != sums[row]:
+            if added(0, terms, groups, own, leaving, registers, seen) != sums[row]:
                 equal[number] = row
                 break

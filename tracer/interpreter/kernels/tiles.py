@@ -56,7 +56,7 @@ class Step:
     (terms, n): after its terms register 0 is added to register 1, that to register 2, and so on to
     register n; each but the last begins anew. The step follows these additions as well. The last
     register is the sum. If it `ends`, a number of its row is added to it. `inner` replaces the step
-    in register 0, `product` the multiplication.
+    in register 0, `product` the multiplication; `passed` is what leaves register 0 for the next.
     """
 
     states: int
@@ -65,6 +65,7 @@ class Step:
     ends: bool = False
     inner: StepCode | None = None
     product: ProductCode | None = None
+    passed: Callable[[Vectors, Any], Any] | None = None
 
 
 NOTHING = Step(0, lambda vectors, sums, state, limit: [sums])
@@ -277,7 +278,10 @@ class Band:
             return centred(_by_array(after), half)
 
         begun = self.words.halves("inner_half")
-        return [begun] * size + v.loop(count, centred(carried, begun), register)[size:]
+        lower = centred(carried, begun)
+        if self.step.passed is not None:
+            lower = [self.step.passed(v, each) for each in lower[:size]] + lower[size:]
+        return [begun] * size + v.loop(count, lower, register)[size:]
 
     def _terms(self, begun: list[Any], k: Any, at: Any, count: Any) -> list[Any]:
         """Adds `count` terms, which begin with row `at` of the panel; its first row is term k."""

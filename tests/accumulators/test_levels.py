@@ -1,0 +1,214 @@
+"""Shifts between levels, and running sums that are spilled, against loops in Python's integers."""
+
+from fractions import Fraction
+from itertools import product
+from math import ceil, floor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tracer
+from tests.accumulators.nodes import model, narrowed
+from tests.interpreter.models import quick
+from tracer.accumulators.engine import dots
+from tracer.accumulators.engine.tile_sums import checked
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.orders import Terms, named
+from tracer.accumulators.spec.policy import parse_policy
+from tracer.accumulators.statistics.bounds import guaranteed
+from tracer.errors import UsageError
+from tracer.whatif.options import WhatIfOptions
+
+ROUND = {
+    "floor": floor,
+    "truncate": int,
+    "half-even": round,
+    "half-up": lambda number: floor(number + Fraction(1, 2)),
+    "half-away": lambda number: (
+        floor(number + Fraction(1, 2)) if number > 0 else ceil(number - Fraction(1, 2))
+    ),
+}
+
+
+def shifted(total, bits, rounding):
+    return ROUND[rounding](Fraction(total, 1 << bits))
+
+
+def into(value, bits, overflow):
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    if overflow == "wrap":
+        return (value - low) % 2**bits + low
+    return min(max(value, low), high)
+
+
+class Loop:
+    """A sum as hardware adds it, and how many of its steps left a register."""
+
+    def __init__(self):
+        self.events = 0
+
+    def put(self, value, bits, overflow="saturate"):
+        kept = into(value, bits, overflow)
+        self.events += kept != value
+        return kept
+
+    def tiles(self, products, bias, size, inner, overflow, shift, rounding, outer):
+        """Tiles of products, shifted, and added in units of 2^shift."""
+        total = self.put(shifted(bias, shift, rounding), outer)
+        for first in range(0, len(products), size):
+            tile = 0
+            for each in products[first : first + size]:
+                tile = self.put(tile + each, inner, overflow)
+            total = self.put(total + shifted(tile, shift, rounding), outer)
+        return total << shift
+
+    def spilled(self, products, bias, size, inner, overflow, shift, rounding, outer):
+        """A sum that is written to memory after `size` products, and read back."""
+        total = self.put(bias, outer)
+        for first in range(0, len(products), size):
+            for each in products[first : first + size]:
+                total = self.put(total + each, outer)
+            memory = self.put(shifted(total, shift, rounding), inner, overflow)
+            total = self.put(memory << shift, outer)
+        return total
+
+
+@st.composite
+def cases(draw):
+    depth, seed = draw(st.integers(1, 50)), draw(st.integers(0, 2**32))
+    random = np.random.default_rng(seed)
+    reach = draw(st.sampled_from([2, 20, 128]))
+    left = random.integers(-reach, reach, (2, depth)).astype(np.int8)
+    right = random.integers(0, 256, (depth, 3)).astype(np.uint8)
+    bias = random.integers(-2000, 2000, 2)
+    numbers = (draw(st.integers(1, 12)), draw(st.integers(6, 20)),
+               draw(st.sampled_from(["saturate", "wrap"])), draw(st.integers(1, 6)),
+               draw(st.sampled_from(list(ROUND))), draw(st.integers(8, 24)))  # fmt: skip
+    return left, right, bias, numbers
+
+
+def check(spelling, way, case):
+    left, right, bias, numbers = case
+    size, inner, overflow, shift, rounding, outer = numbers
+    order = spelling.format(f"{size}:{inner}:{overflow}:>>{shift}:{rounding}")
+    accumulator = Accumulator(outer, order=order)
+    expected = np.empty((2, 2, 3), np.int64)
+    for row, column in np.ndindex(2, 3):
+        loop = Loop()
+        products = (left[row].astype(int) * right[:, column].astype(int)).tolist()
+        expected[0, row, column] = getattr(loop, way)(products, int(bias[row]), *numbers)
+        expected[1, row, column] = loop.events
+    block = left, right, bias, Terms(len(right)), accumulator
+    for sums in (dots.measure(*block)[1], dots.final_and_clipped(*block)[1]):
+        np.testing.assert_array_equal(sums.values, expected[0])
+        np.testing.assert_array_equal(sums.events, expected[1])
+
+
+@quick
+@given(cases())
+def test_a_shift_makes_the_next_unit_coarser(case):
+    check("tiles({})", "tiles", case)
+
+
+@quick
+@given(cases())
+def test_a_spill_narrows_a_running_sum(case):
+    check("tiles(spill={})", "spilled", case)
+
+
+def test_one_shift_runs_in_tiles():
+    left, right = np.ones((4, 64), np.int8), np.ones((64, 9), np.int8)
+    matrices = checked(left, right, None, Terms(64))
+    fast, slow = ("tiles(8:16:>>4)", "tiles(8:16:>>4:half-up,2)"), ("tiles(2:16:>>4,2:16:>>1)",)
+    for order, is_fast in [(each, True) for each in fast] + [(each, False) for each in slow]:
+        accumulator = Accumulator(18, order=order)
+        assert dots.has_fast_kernel(matrices, Terms(64), accumulator) is is_fast, order
+
+
+def test_a_node_has_its_scale_and_counts_in_the_unit_of_its_register():
+    """Tiles of 2 x 50 x 2 = 200 are 12 units of 16; 5 of them leave 6 bits, which hold 31."""
+    x, w = np.full((1, 10), 50, np.int8), np.full((10, 1), 2, np.int8)
+    proto = model("(int8[1,10] x) => (int32[r,c] y) { y = MatMulInteger (x, w) }", w=w)
+    output, narrowing = narrowed(proto, parse_policy("6(order=tiles(2:16:>>4))"), x)
+    (sums,) = narrowing.accumulations().values()
+    assert output.item() == 31 << 4
+    tally = sums.tally
+    assert tally.saturation_events.tolist() == [3]
+    assert (tally.acc_max.tolist(), tally.bits_observed.tolist()) == ([60], [7])
+    assert tally.overflow(6).persistent_outputs.tolist() == [1]
+    assert tally.overflow(7).overflow_outputs.tolist() == [0]
+    assert tally.max_abs_error.tolist() == [1000 - (31 << 4)]
+    assert sums.guaranteed == 9  # 5 x (2 x -256 >> 4) = -160
+    assert sums.guaranteed_inner == 10
+
+
+@quick
+@given(
+    st.lists(st.integers(-9, 9), min_size=1, max_size=8),
+    st.tuples(st.integers(-9, 0), st.integers(0, 9)),
+    st.sampled_from(["tiles(3:{}:>>2:half-even)", "tiles(2:64:>>1,2:{}:>>1:half-up)",
+                     "tiles(spill=3:{}:>>2:half-away)", "tiles(2:64,spill=2:{})"]),
+)  # fmt: skip
+def test_no_width_less_than_those_of_the_bounds_suffices(weights, ends, text):
+    rows, terms, bias = np.array([weights]), Terms(len(weights)), np.array([5])
+    inputs = np.array(list(product(ends, repeat=len(weights)))).T
+    bounds = guaranteed(rows, *ends, bias, terms, Accumulator(32, order=named(text.format(64))))
+    (outer,), (inner,) = bounds.bits, bounds.inner_bits
+    sums, _ = dots.measure(rows, inputs, bias, terms, Accumulator(32, order=text.format(64)))
+    assert (sums.low.min(), sums.high.max()) == (bounds.low[0], bounds.high[0])
+
+    def events(bits, narrow):
+        accumulator = Accumulator(bits, order=text.format(narrow))
+        return dots.measure(rows, inputs, bias, terms, accumulator)[1].events.sum()
+
+    if "64:>>1" not in text and "2:64" not in text:
+        assert events(outer, inner) == 0
+        assert outer == 2 or events(outer - 1, inner) > 0
+        assert inner == 2 or events(outer, inner - 1) > 0
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    ["tiles(64:16:>>4)", "tiles(64:16:wrap:>>4:half-up)", "tiles(spill=256:16)",
+     "tiles(2:18,64x2:20:>>2,spill=8:16:zero:>>3:half-even)", "tiles(1:64:>>6)"],
+)  # fmt: skip
+def test_levels_are_spelled_as_they_are_read(spelling):
+    assert str(named(spelling)) == spelling
+    (entry,) = parse_policy(f"18(order={spelling})").accumulators
+    assert str(entry.value) == f"18(order={spelling})"
+    assert Accumulator.from_plain(entry.value.to_plain()) == entry.value
+
+
+def test_a_shift_without_a_width_is_exact():
+    assert named("tiles(8:>>3)") == named("tiles(8:64:>>3)")
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        ("tiles(8:16:>>0)", "a shift by 0 bits. It is by 1 to 32"),
+        ("tiles(8:16:>>4:up)", "rounding 'up' of a shift. It is one of half-even"),
+        ("tiles(8:16:>>4:stochastic)", "rounding 'stochastic' of a shift"),
+        ("tiles(8:16:half-even)", "'8:16:half-even' is not a level of tiles"),
+        ("tiles(4,8:16:>>4)", "in two units"),
+        ("tiles(spill=8)", "'8' is not a spill"),
+        ("tiles(spill=8x2:16)", "is not a spill"),
+        ("tiles(spill=8:16,2:16)", "is not a level"),
+    ],
+)
+def test_what_cannot_be_is_refused(order, message):
+    with pytest.raises(UsageError, match=message):
+        named(order)
+
+
+def test_whole_commands_know_shifts_and_spills():
+    lenet = "models/lenet/lenet.int8.onnx"
+    tries = "32,20(order=tiles(64:20:>>4)),32(order=tiles(spill=64:9:>>2))"
+    sweep = tracer.what_if(lenet, tries, "digits", options=WhatIfOptions(limit=20))
+    exact, shifted_sums, spilled = (row.score for row in sweep.rows)
+    assert exact == shifted_sums > spilled
+    nodes = tracer.interpret(lenet, accumulator="32(order=tiles(64:32:>>4))", batch=2).nodes
+    sums = nodes[nodes["outputs_changed"].notna()]
+    assert (sums["outputs_changed"] > 0).any() and sums["bits_guaranteed_inner"].notna().all()
