@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.accumulators.float_loops import summed
 from tests.examples import examples
 from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.spec.float_accumulator import FloatFormat, float_accumulator
 from tracer.accumulators.spec.orders import Terms, named
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.errors import UsageError
 
 
@@ -211,3 +213,50 @@ def test_another_order_is_a_loop_over_its_groups(order, bias):
 def test_orders_that_floats_do_not_have_are_refused(spelling, reason):
     with pytest.raises(UsageError, match=reason):
         float_accumulator(spelling)
+
+
+@pytest.mark.parametrize(("inner", "dtype"), [("fp16", np.float16), ("bf16", ml_dtypes.bfloat16)])
+@pytest.mark.parametrize("tile", [3, 8, 40])
+@pytest.mark.parametrize("bias", ["first", "last"])
+def test_narrow_floats_of_tiles_are_added_in_a_wide_one(inner, dtype, tile, bias):
+    random = np.random.default_rng(tile)
+    left, right = (random.normal(0, 3, shape).astype(np.float32) for shape in ((2, 40), (40, 5)))
+    start = random.normal(0, 3, 2).astype(np.float32)
+    accumulator = float_accumulator(f"fp32(order=tiles({tile}:{inner}),bias={bias})")
+    (two_level,) = parse_policy(f"two-level({inner},{tile},fp32)").accumulators
+    assert two_level.value == float_accumulator(f"fp32(order=tiles({tile}:{inner}))")
+    total = np.zeros((2, 5), np.float32)
+    if bias == "first":
+        total += start[:, None]
+    for first in range(0, 40, tile):
+        part = slice(first, first + tile)
+        total += summed(left[:, part], right[part], None, dtype).astype(np.float32)
+    if bias == "last":
+        total += start[:, None]
+    state = sum_products(left, right, start, accumulator)
+    np.testing.assert_array_equal(state.values, total)
+    assert (state.terms.sum(), state.overflowed.any()) == (400, False)
+
+
+def test_a_tile_that_overflows_is_counted_and_may_saturate():
+    ones, large = np.ones((1, 4), np.float32), np.full((4, 1), 60000, np.float32)
+    for word, value in (("", np.inf), (":saturate", 2 * 65504)):
+        accumulator = float_accumulator(f"fp32(order=tiles(2:fp16{word}))")
+        state = sum_products(ones, large, None, accumulator)
+        assert (state.values.item(), state.overflowed.item()) == (value, True)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "message"),
+    [
+        ("fp32(order=tiles(8:fp99))", "'fp99' is not a float format"),
+        ("fp32(order=tiles(8:16))", "in float registers"),
+        ("fp32(order=tiles(spill=8:16))", "in float registers"),
+        ("18(order=tiles(8:fp16))", "of an accumulator of integers"),
+        ("18(order=tiles(8:16:fp16))", "is not a level"),
+        ("two-level(fp16,8,16)", "'16' is not a float format"),
+    ],
+)
+def test_levels_of_another_kind_are_refused(spelling, message):
+    with pytest.raises(UsageError, match=message):
+        parse_policy(spelling)

@@ -212,3 +212,45 @@ def test_whole_commands_know_shifts_and_spills():
     nodes = tracer.interpret(lenet, accumulator="32(order=tiles(64:32:>>4))", batch=2).nodes
     sums = nodes[nodes["outputs_changed"].notna()]
     assert (sums["outputs_changed"] > 0).any() and sums["bits_guaranteed_inner"].notna().all()
+
+
+@quick
+@given(cases(), st.booleans())
+def test_an_unsigned_register_holds_nothing_below_0(case, is_spill):
+    left, right, _, (size, inner, overflow, shift, rounding, outer) = case
+    level = f"{size}:u{inner}:{overflow}:>>{shift}:{rounding}"
+    order = f"tiles({'spill=' * is_spill}{level})"
+    top, events = (1 << inner) - 1, 0
+
+    def kept(value):
+        return value & top if overflow == "wrap" else min(max(value, 0), top)
+
+    products = (left[0].astype(int) * right[:, 0].astype(int)).tolist()
+    loop, events, total = Loop(), 0, 0
+    for first in range(0, len(products), size):
+        part, tile = products[first : first + size], 0
+        if is_spill:
+            for each in part:
+                total = loop.put(total + each, outer)
+            memory = shifted(total, shift, rounding)
+            events += kept(memory) != memory
+            total = loop.put(kept(memory) << shift, outer)
+            continue
+        for each in part:
+            events += kept(tile + each) != tile + each
+            tile = kept(tile + each)
+        total = loop.put(total + shifted(tile, shift, rounding), outer)
+    accumulator = Accumulator(outer, order=order)
+    assert str(accumulator.order) == str(named(order)) and f":u{inner}" in str(accumulator)
+    _, sums = dots.measure(left[:1], right[:, :1], None, Terms(len(right)), accumulator)
+    assert sums.values.item() == (total if is_spill else total << shift)
+    assert sums.events.item() == events + loop.events
+
+
+def test_the_width_of_an_unsigned_register_is_known_where_no_sum_is_below_0():
+    for weights, bits in (([1, 2], 10), ([1, -1], 65)):
+        accumulator = Accumulator(32, order="tiles(2:u8)")
+        bounds = guaranteed(np.array([weights]), 0, 255, None, Terms(2), accumulator)
+        assert bounds.inner_bits.tolist() == [bits]
+    with pytest.raises(UsageError, match="a register u8:symmetric in a symmetric range"):
+        named("tiles(8:u8:symmetric)")

@@ -131,6 +131,7 @@ def _level_words(level: Level) -> str:
     size = "all" if level.size is None else str(level.size)
     apart = f" that are {level.stride} apart" if level.stride > 1 else ""
     where = f" in {_register_words(level.register)}" if level.register else ""
+    where = f" in {level.float_register}" if level.float_register else where
     lost = f", without {level.shift.bits} low bits" if level.shift else ""
     return f"in tiles of {size}{apart}{where}{lost}"
 

@@ -275,8 +275,8 @@ def inner_widths_may_change(matrices: Matrices, accumulator: Accumulator, terms:
         return True
     if any(stage.shift or stage.spill for stage in plan.stages):
         return True
-    own = min((each.range[1] for each in plan.registers if each is not None), default=LIMIT)
-    return matrices.bound > own
+    ends = [end for each in plan.registers if each for end in (-each.range[0], each.range[1])]
+    return matrices.bound > min(ends, default=LIMIT)
 
 
 def limited(sums: Array, accumulator: Accumulator) -> tuple[Array, Array]:

@@ -421,7 +421,8 @@ class SumLanes:
         if any(stage.shift for stage in plan.stages[1:]):
             return False
         tiles = loaded("steps")
-        if self.inner is not None and self.inner.overflow not in tiles.RULES:
+        own = self.inner
+        if own is not None and (own.unsigned or own.overflow not in tiles.RULES):
             return False
         rounds = not self._shift or accumulator.product_rounding.name in tiles.ROUNDINGS
         return not self._changing or (accumulator.overflow in tiles.RULES and rounds)

@@ -7,8 +7,8 @@ the speed of lanes of float64.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from tracer.accumulators.floats.casting import (
 from tracer.accumulators.floats.kernels import loaded
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
-from tracer.accumulators.spec.orders import Sequential, Stage, Terms
+from tracer.accumulators.spec.orders import Stage, Terms
 from tracer.errors import UsageError
 from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
@@ -119,16 +119,15 @@ def _staged(
     left: Array, right: Array, start: Array, accumulator: FloatAccumulator,
     stages: Sequence[Stage],
 ) -> State:  # fmt: skip
-    plain = replace(accumulator, order=Sequential(), bias="first")
-    form, name, saturates = plain.format, plain.rounding.name, plain.saturates
     state = State.beginning(np.zeros((len(left), right.shape[1])) + start)
     is_first, zero = accumulator.bias == "first", np.zeros((1, 1))
-    begin = state.put(state.values, form, name, saturates)
+    name = accumulator.rounding.name
+    begin = state.put(state.values, accumulator.format, name, accumulator.saturates)
 
-    def add(total: Array, values: Array) -> Array:
-        return state.put(odd_sum(total, values), form, name, saturates)
+    def add(total: Array, values: Array, own: FloatAccumulator = accumulator) -> Array:
+        return state.put(odd_sum(total, values), own.format, name, own.saturates)
 
-    sums = []
+    sums, plain = [], accumulator.adder_of(stages[0])
     for row in stages[0].groups:
         group = row[row >= 0]
         is_last = is_first and len(stages) == 1
@@ -140,10 +139,10 @@ def _staged(
         state.exact += part.exact - own
         sums.append(part.values.astype(np.float64))
     for stage in stages[1:]:
-        totals = []
+        totals, own_add = [], partial(add, own=accumulator.adder_of(stage))
         for row in stage.groups:
             total = begin if is_first and stage is stages[-1] else np.zeros_like(begin)
-            totals.append(reduce(add, (sums[k] for k in row if k >= 0), total))
+            totals.append(reduce(own_add, (sums[k] for k in row if k >= 0), total))
         sums = totals
     state.values = sums[0] if is_first else add(sums[0], begin)
     return state

@@ -57,20 +57,26 @@ def effect_of(overflow: Overflow) -> Effect:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A register of `bits`, in two's complement, that adds groups of terms within a sum.
+    """A register of `bits` that adds groups of terms within a sum.
 
-    `overflow` is applied after every addition; a register cannot end the run. Raises UsageError for
-    other widths than 2 to 64, and for another overflow.
+    It is in two's complement, or `unsigned`, from 0 to 2^bits - 1. `overflow` is applied after
+    every addition; a register cannot end the run. Raises UsageError for other widths than 2 to 64,
+    or 63 unsigned, for another overflow, and for a symmetric range that is unsigned.
     """
 
     bits: int
     overflow: Overflow = "saturate"
+    unsigned: bool = False
 
     def __post_init__(self) -> None:
-        if not NARROWEST <= self.bits <= WIDEST:
+        if not NARROWEST <= self.bits <= WIDEST - self.unsigned:
             raise UsageError(
                 f"an inner register of {self.bits} bits",
-                f"Widths from {NARROWEST} to {WIDEST} are possible.",
+                f"Widths from {NARROWEST} to {WIDEST - self.unsigned} are possible.",
+            )
+        if self.unsigned and effect_of(self.overflow).is_symmetric:
+            raise UsageError(
+                f"a register {self} in a symmetric range", "An unsigned one saturates at 0."
             )
         if self.overflow not in _OVERFLOWS:
             raise UsageError(
@@ -81,11 +87,29 @@ class Register:
     @property
     def range(self) -> tuple[int, int]:
         """The lowest and the highest number that the register holds."""
+        if self.unsigned:
+            return 0, 2**self.bits - 1
         return signed_range(self.bits, effect_of(self.overflow).is_symmetric)
 
     def __str__(self) -> str:
-        """The spelling in an order: `16`, or `16:wrap`."""
-        return f"{self.bits}" if self.overflow == "saturate" else f"{self.bits}:{self.overflow}"
+        """The spelling in an order: `16`, `16:wrap`, or `u16` for an unsigned one."""
+        bits = f"u{self.bits}" if self.unsigned else f"{self.bits}"
+        return bits if self.overflow == "saturate" else f"{bits}:{self.overflow}"
+
+
+@dataclass(frozen=True, slots=True)
+class FloatRegister:
+    """A register in a float format, by its spelling, that adds groups of terms within a sum.
+
+    A number beyond the largest becomes what the format has there, or the largest if it `saturates`.
+    """
+
+    format: str
+    saturates: bool = False
+
+    def __str__(self) -> str:
+        """The spelling in an order: `fp16`, or `fp16:saturate`."""
+        return f"{self.format}:saturate" if self.saturates else self.format
 
 
 @dataclass(frozen=True, slots=True)

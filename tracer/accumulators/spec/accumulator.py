@@ -29,7 +29,7 @@ from tracer.accumulators.spec import (
 )
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
-from tracer.accumulators.spec.orders import Order, Sequential, Terms, named, shifts
+from tracer.accumulators.spec.orders import Order, Runtime, Sequential, Terms, named, shifts
 from tracer.errors import UsageError
 from tracer.support.suggestions import suggest
 from tracer.support.types import Array
@@ -168,6 +168,13 @@ class Accumulator:
             object.__setattr__(self, "order", named(order))
         elif not isinstance(order, Order):
             raise UsageError(f"order {order!r}", "It is a text such as 'chunked(32)', or an Order.")
+        if not isinstance(self.order, Runtime) and any(
+            stage.float_register for stage in self.order.stages(Terms(1))
+        ):
+            raise UsageError(
+                f"order {self.order} of an accumulator of integers",
+                "Its levels have widths, as in tiles(128:16).",
+            )
         rule: object = self.product_rounding
         if isinstance(rule, str):
             object.__setattr__(self, "product_rounding", rounding(rule))

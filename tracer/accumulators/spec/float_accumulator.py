@@ -1,12 +1,14 @@
 """Float formats of few bits, and float registers that sum a dot product term after term."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, Literal, assert_never, get_args
 
 from tracer.accumulators.spec import Bias, parts
-from tracer.accumulators.spec.orders import Order, Runtime, Sequential, Terms, named
+from tracer.accumulators.spec.orders import Order, Runtime, Sequential, Stage, Terms, named
 from tracer.errors import UsageError
 
 Specials = Literal["ieee", "nan", "fnuz", "none"]
@@ -238,11 +240,16 @@ class FloatAccumulator:
             raise UsageError(f"bias {self.bias!r}", f"It is one of {', '.join(get_args(Bias))}.")
         if self.is_plain or isinstance(self.order, Runtime):
             return
-        if self.order.reorders or any(each.register for each in self.order.stages(Terms(1))):
+        stages = self.order.stages(Terms(1))
+        if self.order.reorders or any(each.register or each.spill for each in stages):
             raise UsageError(
                 f"order {self.order} of a float accumulator",
-                "Its terms are added in float registers, in an order such as tree or chunked(32).",
+                "Its terms are added in float registers, in an order such as tree, chunked(32) or "
+                "tiles(128:fp16).",
             )
+        for each in stages:
+            if each.float_register is not None:
+                float_format(each.float_register.format)
         if self.chunk is not None or self.rounding.name == "sr":
             other = "a chunk" if self.chunk is not None else "stochastic rounding"
             raise UsageError(f"order {self.order} with {other}", "Leave out one of the two.")
@@ -251,6 +258,17 @@ class FloatAccumulator:
     def is_plain(self) -> bool:
         """Whether products are added in the order of k, after the start."""
         return self.order == Sequential() and self.bias == "first"
+
+    def adder_of(self, stage: Stage) -> FloatAccumulator:
+        """Returns the accumulator that adds the groups of a stage: one after the other, from 0.
+
+        Products are rounded to the format of the register that adds them, unless they have one.
+        """
+        plain, own = replace(self, order=Sequential(), bias="first"), stage.float_register
+        if own is None:
+            return plain
+        form = replace(float_format(own.format), subnormals=self.format.subnormals)
+        return replace(plain, format=form, saturates=own.saturates)
 
     @property
     def product_format(self) -> FloatFormat | None:

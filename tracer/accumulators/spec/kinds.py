@@ -18,6 +18,7 @@ from tracer.accumulators.spec.float_accumulator import (
     FloatAccumulator,
     float_accumulator,
     is_float_accumulator,
+    is_float_format,
 )
 from tracer.accumulators.spec.orders import ALL, Level, Tiles
 from tracer.errors import UsageError
@@ -156,6 +157,16 @@ def _parse_two_level(text: str, like: Accumulator) -> Accumulator | None:
     )
 
 
+def _parse_float_levels(text: str, like: Accumulator) -> FloatAccumulator | None:
+    """Parses `two-level(fp16,128,fp32)`, which is `fp32(order=tiles(128:fp16))`."""
+    match = _TWO_LEVEL.fullmatch(text)
+    words = [part.strip() for part in (match[1] if match else "").split(",")]
+    if len(words) != len(_NUMBERS) or not is_float_format(words[0]):
+        return None
+    inner, tile, outer = words
+    return replace(float_accumulator(f"{outer}(order=tiles({tile}:{inner}))"), bias=like.bias)
+
+
 def _parse_float(text: str, like: Accumulator) -> FloatAccumulator:
     """Parses `fp16` and so on; it takes the order where it has neither an order nor chunks."""
     own = float_accumulator(text)
@@ -204,6 +215,7 @@ KINDS = (
         lambda: tuple(hardware.presets()),
         lambda text, _: preset.accumulator if (preset := hardware.presets().get(text)) else None,
     ),
+    Kind("two-level(fp16,128,fp32)", tuple, _parse_float_levels, frozenset(("bias",))),
     Kind("two-level(16,256,32)", lambda: ("two-level",), _parse_two_level, WIDTH.takes - {"order"}),
     WIDTH,
 )

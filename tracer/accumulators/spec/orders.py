@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tracer.accumulators.spec import WIDEST, Register, Shift, parts
+from tracer.accumulators.spec import WIDEST, FloatRegister, Register, Shift, parts
 from tracer.errors import UsageError
 from tracer.support.suggestions import suggest
 from tracer.support.types import Array
@@ -28,7 +28,8 @@ from tracer.support.types import Array
 ALL = "all"
 _SPELLING = re.compile(r"([a-z]+)(?:\((.*)\))?")
 _LEVEL_SPELLING = re.compile(
-    rf"({ALL}|\d{{1,9}})(?:x(\d{{1,9}}))?(?::(\d{{1,3}})(?::([a-z]+))?)?(?::>>(\d{{1,3}})(?::([a-z-]+))?)?"
+    rf"({ALL}|\d{{1,9}})(?:x(\d{{1,9}}))?(?::(u?)(\d{{1,3}})(?::([a-z]+))?)?"
+    r"(?::>>(\d{1,3})(?::([a-z-]+))?)?(?::([a-z]+\d[a-z0-9-]*)(:saturate)?)?"
 )
 _SPILL = "spill="
 _DIGITS = 9
@@ -56,7 +57,8 @@ class Stage:
     """Groups of numbers; each group is summed in the order of its row, starting with 0.
 
     `groups` (groups, longest), intp, are indices of products, or of sums of the previous stage; -1
-    fills shorter rows. `register` is the register of each group, if it is not the accumulator. The
+    fills shorter rows. `register`, or `float_register` of a float accumulator, is the register of
+    each group, if it is not the accumulator. The
     `shift` of a group's sum makes the next register's unit so much coarser. The sum of a group is
     narrowed by a `spill` after each so many numbers and at its end, and goes on.
     """
@@ -65,6 +67,7 @@ class Stage:
     register: Register | None = None
     shift: Shift | None = None
     spill: Level | None = None
+    float_register: FloatRegister | None = None
 
     def spills_after(self, step: int) -> bool:
         """Whether the sum of the one group is narrowed after a step; steps count from 0."""
@@ -308,13 +311,15 @@ class Runtime(Order):
 class Level:
     """Sums of `size` terms each, `stride` apart; None sums all terms.
 
-    `register` is what they are summed in; None uses the accumulator, or 64 bits before a `shift`.
+    `register`, or `float_register`, is what they are summed in; without any it is the accumulator,
+    or 64 bits before a `shift`.
     """
 
     size: int | None
     register: Register | None = None
     stride: int = 1
     shift: Shift | None = None
+    float_register: FloatRegister | None = None
 
     def __post_init__(self) -> None:
         check_size("a stride", self.stride)
@@ -327,20 +332,21 @@ class Level:
     def read(cls, text: str) -> Level:
         """Returns the level of this spelling. Raises UsageError."""
         match = _LEVEL_SPELLING.fullmatch(text.strip())
-        if match is None:
+        if match is None or (match[8] and (match[4] or match[6])):
             raise UsageError(
                 f"'{text}' is not a level of tiles",
-                "It is size:bits:overflow:>>shift:rounding, as 256:16, 256:16:wrap or 64:20:>>4; "
-                "2x8 takes terms that are 8 apart.",
+                "It is size:bits:overflow:>>shift:rounding, as 256:16, 256:u16:wrap or 64:20:>>4, "
+                "or size:format, as 128:fp16; 2x8 takes terms that are 8 apart.",
             )
-        size, stride, bits, overflow, shift, rounding = match.groups()
+        size, stride, sign, bits, overflow, shift, rounding, form, saturates = match.groups()
         word: Any = overflow or "saturate"  # Register and Shift check the words
         rule: Any = rounding or "floor"
         return cls(
             None if size == ALL else int(size),
-            Register(int(bits), word) if bits else None,
+            Register(int(bits), word, unsigned=sign == "u") if bits else None,
             int(stride or 1),
             Shift(int(shift), rule) if shift else None,
+            FloatRegister(form, saturates is not None) if form else None,
         )
 
     def groups(self, count: int) -> Array:
@@ -357,7 +363,7 @@ class Level:
     def __str__(self) -> str:
         size = ALL if self.size is None else str(self.size)
         stride = "" if self.stride == 1 else f"x{self.stride}"
-        parts = f"{size}{stride}", self.register, self.shift
+        parts = f"{size}{stride}", self.register, self.shift, self.float_register
         return ":".join(str(part) for part in parts if part is not None)
 
 
@@ -369,7 +375,8 @@ class Tiles(Order):
     terms that are 8 apart, and `all` all terms. With a `spill`, as in `tiles(4:18,spill=64:16)`,
     the sum in the accumulator is narrowed after each 64 of what it adds, and at its end: it loses
     the bits of a shift and what 16 bits do not hold, and goes on in its old unit. Raises UsageError
-    for a level that adds in the accumulator before a shift, and for a spill without a width.
+    for a level that adds in the accumulator before a shift, and for a spill without a width. In a
+    float accumulator levels have formats: `fp32(order=tiles(128:fp16))`.
     """
 
     levels: tuple[Level, ...]
@@ -402,8 +409,11 @@ class Tiles(Order):
         """Returns a stage for each level, and the sum of the last tiles."""
         stages, count = [], terms.count
         for level in self.levels:
-            stages.append(Stage(level.groups(count), level.register, level.shift))
-            count = len(stages[-1].groups)
+            groups = level.groups(count)
+            stages.append(
+                Stage(groups, level.register, level.shift, float_register=level.float_register)
+            )
+            count = len(groups)
         return (*stages, replace(one_group(count), spill=self.spill))
 
     def __str__(self) -> str:

@@ -346,7 +346,7 @@ def _inner_bits(
             if not accumulator.is_bias_first:
                 start = start.map_ends(np.zeros_like)
             _, received = _spilled(values, start, stage, is_limited=False)
-            if received:
+            if received and stage.spill.register is not None:
                 needed.append((reduce(Interval.hull, received), stage.spill.register))
             break
         sums = _partial_sums(values, stage)
@@ -354,12 +354,16 @@ def _inner_bits(
             reached = Interval(sums.low.min((1, 2)), sums.high.max((1, 2)))
             needed.append((reached, stage.register))
         values = sums.map_ends(itemgetter((..., -1))).map_ends(partial(shifted, shift=stage.shift))
-    widths = [
-        _bits(reached.with_zero(), replace(accumulator, overflow=register.overflow))
-        for reached, register in needed
-        if register is not None
-    ]
+    widths = [_register_bits(reached.with_zero(), each, accumulator) for reached, each in needed]
     return reduce(np.maximum, widths) if widths else None
+
+
+def _register_bits(reached: Interval, register: Register, accumulator: Accumulator) -> Array:
+    """Returns the widths (M) of a register of a stage; unsigned ones hold nothing below 0."""
+    if not register.unsigned:
+        return _bits(reached, replace(accumulator, overflow=register.overflow))
+    own = replace(accumulator, overflow=register.overflow, convention="magnitude")
+    return np.where(reached.low < 0, WIDEST + 1, _bits(reached, own))
 
 
 def _total(terms: Array) -> Array:
