@@ -79,7 +79,8 @@ def saturating_sums(evidence: Evidence) -> Advice | None:
         count, of_all = int(rows["outputs_changed"].sum()), int(rows["outputs"].sum())
         text = (
             f"saturation: sums of {named(rows)} saturate in pairs of 16 bits, as this processor "
-            f"adds them: {count:,} of {plural(of_all, 'output')} differ. Weights of 7 bits or "
+            f"adds them: {count:,} of {plural(of_all, 'output')} differ. "
+            f"tracer narrow --for {_PRESET} changes the weights that may saturate; 7 bits or "
             "unsigned ones do not: tracer quantize --reduce-range, or --weight-type uint8"
         )
         time, figures = known_share(rows["time_share"].sum()), {"outputs_changed": float(count)}

@@ -51,7 +51,9 @@ _USUAL = {"parts": 1, "overflows": 0}
 
 def page(result: Narrowed, options: ViewOptions) -> Page:
     """The scores, each width where there are several, and the nodes."""
-    title = f"{result.model.name} · sums of {result.bits} bits"
+    machine = result.settings.get("machine")
+    sums = f"registers of {machine}" if machine else f"sums of {result.bits} bits"
+    title = f"{result.model.name} · {sums}"
     if result.settings["tile"] is not None:
         title += f", {result.settings['tile']} terms each"
     if result.settings["weight_bits"] is not None:
@@ -140,9 +142,10 @@ def _widths(result: Narrowed) -> dict[str, int]:
             f"FINN and hls4ml have no Gather that reorders terms, as before {', '.join(moved)}",
             "Narrow with --guarantee any-input, or write the model in QONNX.",
         )
-    if result.settings.get("tile") is not None:
+    if result.settings.get("tile") is not None or result.settings.get("machine"):
         raise UsageError(
-            "FINN and hls4ml have one width for a sum, not one for tiles", "Narrow without --tile."
+            "FINN and hls4ml have one width for a sum, not one for tiles",
+            "Narrow to a width, without --tile.",
         )
     on_data = result.settings.get("guarantee") == "this-data"
     certified = {} if result.certificate is None else result.certificate.nodes

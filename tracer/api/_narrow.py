@@ -89,7 +89,7 @@ def narrow(call: NarrowArguments) -> Narrowed:
         check_writable(certificate_beside(target), call.force)
     # before minutes are spent: raises UsageError
     widths = [call.bits] if isinstance(call.bits, int) else call.bits
-    plan, tried = requirement.parse_widths(widths, call.tile, call.guarantee)
+    wide_sums, tried = requirement.parse_widths(widths, call.tile, call.guarantee)
     folder = Path(call.data_dir)
     report, batch = call.report, call.batch
     loaded = open_subject(call.model)
@@ -103,7 +103,7 @@ def narrow(call: NarrowArguments) -> Narrowed:
     wide, notes = _quantized(loaded, calibration, call, report)
     subject = attempts.Subject.of(wide)
     _check(subject)
-    evaluation = Evaluation(wide, requirement.wide(plan), tested, metric, batch, report)
+    evaluation = Evaluation(wide, wide_sums, tested, metric, batch, report)
     before, judge = evaluation.before, judgement(metric, call.budget)
     samples = CalibrationSamples(calibration, batch)
     trying = Attempts(subject, samples, evaluation, judge, call.guarantee, report)
@@ -112,7 +112,8 @@ def narrow(call: NarrowArguments) -> Narrowed:
     result = Narrowed(
         model=ModelInfo.of(loaded),
         settings={
-            "bits": str(plan), "guarantee": call.guarantee, "tile": call.tile,
+            "bits": str(wide_sums), "guarantee": call.guarantee, "tile": call.tile,
+            "machine": tried[0].machine or None,
             "weight_bits": call.weight_bits,
             "data": calibration.name, "limit": call.limit, "test": tested.name,
             "budget": call.budget,
@@ -126,7 +127,8 @@ def narrow(call: NarrowArguments) -> Narrowed:
         notes=(*notes, *attempts.result_notes(subject, best, before.score, judge)),
         proto=best.proto,
     )  # fmt: skip
-    result = with_energies(result, wide, tested, energy_model)
+    if not tried[0].machine:  # energies are of widths
+        result = with_energies(result, wide, tested, energy_model)
     proto, certificate = _write_result(best, target)  # last: what fails before leaves no file
     noted = (*result.notes, *writing.notes(proto))
     return replace(result, proto=proto, certificate=certificate, notes=noted)
@@ -173,15 +175,15 @@ def _write_result(
 ) -> tuple[onnx.ModelProto, Guarantee | None]:
     """Returns the model with its certificate, and writes both where there is a target."""
     sums, model = attempt.after.sums, loading.from_proto(attempt.proto)
-    every = nodes_that_sum(model)
+    every, machine = nodes_that_sum(model), attempt.width.machine
     if target is None:
-        return attempt.proto, guarantee(model.sha256, sums, every)
+        return attempt.proto, guarantee(model.sha256, sums, every, machine)
 
     def content(digest: str) -> bytes | None:
-        proof = guarantee(digest, sums, every)
+        proof = guarantee(digest, sums, every, machine)
         return None if proof is None else proof.to_json()
 
     beside = certificate_beside(target)
     signals.lift_limit()
     proto = writing.write_beside(attempt.proto, target, beside, content)
-    return proto, guarantee(loading.sha256(target), sums, every)
+    return proto, guarantee(loading.sha256(target), sums, every, machine)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _SUMS, _SCORES = "Accumulators", "Accuracy and energy"
 _WIDTHS = Rule(
-    "widths, as 16, '12:20', 'conv1=18,*=16' or [14, 16]",
+    "widths, as 16, '12:20', 'conv1=18,*=16' or [14, 16], or a preset",
     either(integer(), TEXT, several(integer())).holds,
 )
 
@@ -30,8 +30,9 @@ class NarrowArguments(Contained):
     model: ModelSource
     bits: int | str | Sequence[int] = option(
         "Width that all sums must fit: 16. 'conv1=18,*=16' sets it by node, operator or module. "
-        "12:20 tries each width, and keeps the narrowest within the budget.",
-        group=_SUMS, rule=_WIDTHS, flag="--accumulator --bits", metavar="WIDTHS", reads=(),
+        "12:20 tries each width, and keeps the narrowest within the budget. x86-maddubs, or any "
+        "preset, changes what overflows in the registers of that machine.",
+        group=_SUMS, rule=_WIDTHS, flag="--accumulator --bits --for", metavar="WIDTHS", reads=(),
         common=True,
     )  # fmt: skip
     data: str | Path = _calls.data(group=_calls.INPUT)
@@ -77,7 +78,10 @@ def narrow(call: NarrowArguments) -> Narrowed:
     `budget`, layers may become several nodes. A float model is quantised first.
 
     With `guarantee` "this-data", sums fit what `data` reach, and a quarter more, instead of any
-    input. With `tile`, each `tile` terms are summed in `bits` bits, and their sums in 32.
+    input. With the name of a preset in place of `bits`, as "x86-maddubs", the registers within its
+    order must fit, and rows of weights that fit them already stay as they are.
+
+    With `tile`, each `tile` terms are summed in `bits` bits, and their sums in 32.
 
     With `weight_bits`, weights are first rounded to so many bits; scores and sums before are of
     that model. Changed weights have no more bits than the weights that they take the place of.

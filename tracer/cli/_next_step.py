@@ -284,7 +284,8 @@ def _after_accumulators(result: AccumulatorSweep, typed: Typed) -> Steps:
 @_after("Narrowed")
 def _after_narrow(result: Narrowed, typed: Typed) -> Steps:
     model, file, bits = typed.subjects, typed.text("outputs", ".onnx"), result.bits
-    if abs(result.score - result.scores.narrowed) > result.judgement.budget:
+    loss, machine = abs(result.score - result.scores.narrowed), result.settings.get("machine")
+    if loss > result.judgement.budget and not machine:
         words = ["--bits", f"{bits + 1}", "-o", new_file(model[0], f".acc{bits + 1}.onnx")]
         yield typed.next("narrow", model, *words), "loses less accuracy, with one bit more"
     if file:

@@ -60,6 +60,7 @@ def command(
       tracer narrow int8.onnx --bits 'conv1=18,*=16' --data digits -o acc.onnx -o nodes.csv
       tracer narrow int8.onnx --bits 16 --data digits -o acc16.onnx --export acc16.finn.json
       tracer narrow int8.onnx --bits 12 --tile 64 --data digits -o tiles.onnx
+      tracer narrow int8.onnx --for x86-maddubs --data digits -o avx2.onnx
       tracer narrow int8.onnx --bits 10 --weight-bits 4 --data digits -o acc10.onnx
     """
     from tracer.records.transformed import Narrowed, certificate_beside

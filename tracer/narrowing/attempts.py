@@ -87,11 +87,13 @@ class Evaluation:
 def node_rows(subject: Subject, attempt: Attempt, before: Sums) -> tuple[NarrowedNode, ...]:
     """Returns a row for each node that sums in the accumulators of the attempt."""
     needs, rows = attempt.width.needs(subject.model), []
+    is_machine = bool(attempt.width.machine)
     for node in subject.model.nodes:
-        wide, change = before.sums.get(node.key), attempt.changes.get(node.key)
+        sums = (attempt.unchanged if is_machine else before).sums
+        wide, change = sums.get(node.key), attempt.changes.get(node.key)
         names = (node.key,) if change is None or not change.sums else change.sums
         after = [attempt.after.sums[name] for name in names if name in attempt.after.sums]
-        if wide is None or not after:
+        if wide is None or not after or node.key not in needs:
             continue
         need, proposal = needs[node.key], None if change is None else change.proposal
         tallies = [each.tally for each in after]
@@ -99,7 +101,8 @@ def node_rows(subject: Subject, attempt: Attempt, before: Sums) -> tuple[Narrowe
         overflows = sum(int(t.overflow(t.accumulator.bits).overflow_outputs.sum()) for t in tallies)
         rows.append(NarrowedNode(
             node.key, node.op_type, node.module, need.bits,
-            wide.guaranteed_any_order or 0, max(_guaranteed(each, need) for each in after),
+            _guaranteed(wide, need) if is_machine else wide.guaranteed_any_order or 0,
+            max(_guaranteed(each, need) for each in after),
             _observed(wide), max(map(_observed, after)),
             "" if change is None else change.measure,
             None if proposal is None else proposal.input_bits,
@@ -128,9 +131,11 @@ def result_notes(
         by_reason.setdefault(reason, []).append(key)
     yield from (f"not narrowed: {', '.join(keys)}: {why}" for why, keys in by_reason.items())
     narrowed, bits = attempt.after.score, attempt.bits
-    if not attempt.changes:
+    if not attempt.changes and attempt.width.machine:
+        yield "nothing to change: no register of that machine overflows before the last"
+    elif not attempt.changes:
         yield f"the model stays as it is: at {bits} bits its sums score better if they saturate"
-    elif judge.is_better(attempt.saturated, narrowed):
+    elif not attempt.width.machine and judge.is_better(attempt.saturated, narrowed):
         yield (
             f"at {bits} bits the model before scores better if its sums saturate "
             f"({attempt.saturated:.4g}), but some inputs overflow: with --guarantee this-data it "
@@ -145,7 +150,7 @@ def result_notes(
 
 def _guaranteed(sums: PartialSums, need: Need) -> int:
     """Returns the bits of the registers that are limited; of tiles, in the order of the terms."""
-    if need.tile is None:
+    if need.tile is None and need.machine is None:
         return sums.guaranteed_any_order or 0
     return sums.guaranteed_inner or sums.guaranteed_any_order or 0
 
@@ -180,7 +185,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The model at one width: the changes, its sums, and the score if sums saturate instead.
+    """The model at one width: the changes, its sums, and those of the `unchanged` model.
 
     `policy` are the accumulators of its nodes.
     """
@@ -189,13 +194,18 @@ class Attempt:
     policy: Policy
     proto: onnx.ModelProto = field(repr=False)
     changes: Mapping[str, Change]
-    saturated: float
+    unchanged: Sums
     after: Sums
 
     @property
     def bits(self) -> int:
         """The width of the swept nodes."""
         return self.width.bits
+
+    @property
+    def saturated(self) -> float:
+        """The score of the unchanged model, whose sums saturate."""
+        return self.unchanged.score
 
 
 @dataclass(frozen=True)
@@ -216,13 +226,13 @@ class Attempts:
         score better than all, the model stays as it is, unless any input must fit.
         """
         saturated = self._run(self.subject.model, width, width.policy(), "saturated")
-        best = self._attempt(width, saturated.score, dear=False)
+        best = self._attempt(width, saturated, dear=False)
         if not self.judge.allows(best.after.score, self.evaluation.before.score):
-            best = self._better(best, self._attempt(width, saturated.score, dear=True))
+            best = self._better(best, self._attempt(width, saturated, dear=True))
         if self.guarantee == "any-input":
             return best
         as_it_is = Attempt(
-            width, width.policy(), self.subject.model.proto, {}, saturated.score, saturated
+            width, width.policy(), self.subject.model.proto, {}, saturated, saturated
         )
         return self._better(best, as_it_is)
 
@@ -236,7 +246,7 @@ class Attempts:
         """Returns the attempt with the better score; the first of equals."""
         return second if self.judge.is_better(second.after.score, first.after.score) else first
 
-    def _attempt(self, width: Width, saturated: float, dear: bool) -> Attempt:
+    def _attempt(self, width: Width, saturated: Sums, dear: bool) -> Attempt:
         """Narrows the model, and runs it in its accumulators."""
         model = self.subject.model
         needs = width.needs(model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 import numpy as np
@@ -115,7 +115,9 @@ def sqnr_db(error: float, power: float) -> float:
 
 def fits_already(samples: LayerSamples, need: Need) -> bool:
     """Whether the sums of the layer fit as they are, in any order for any input."""
-    layer, registers = samples.layer, need.registers(samples.layer.depth)
+    layer, registers = samples.layer, need.registers(samples.layer.depth, samples.layer.window)
+    if need.machine is not None:
+        return bool(rows_that_fit(layer, registers).all())
     if not need.is_for_any_input:
         units = layer.scales * layer.grid.step
         return bool(
@@ -129,10 +131,18 @@ def fits_already(samples: LayerSamples, need: Need) -> bool:
     return _limits(layer, layer.grid, registers, bias).held_by(layer.integers)
 
 
+def rows_that_fit(layer: Layer, registers: Registers) -> Array:
+    """Returns which rows (M,) no input makes exceed the registers of a machine, as they are."""
+    limits = _limits(layer, layer.grid, registers, np.zeros(len(layer.integers)))
+    stored = layer.integers + (layer.zero if registers.need.reads_stored else 0)
+    top, bottom = limits.extremes(stored[:, registers.order])
+    return np.asarray(((top <= limits.above) & (bottom <= limits.below)).all(1))
+
+
 def excess(layer: Layer, need: Need) -> float:
     """Returns how many times as large as a register holds a sum of the layer can be."""
     none = np.zeros(len(layer.integers))
-    limits = _limits(layer, layer.grid, need.registers(layer.depth), none)
+    limits = _limits(layer, layer.grid, need.registers(layer.depth, layer.window), none)
     return float(np.maximum(*limits.extremes(layer.integers)).max()) / need.largest
 
 
@@ -144,7 +154,17 @@ def fit_layer(
     Each row has the step at which its outputs lose the least; all rows share one where the stored
     weights have one scale. The bias makes up for the mean of what they lose. With `centred`, the
     rows lack their mean, which is a term of its own.
+
+    For a machine, rows that fit it already stay as they are, bit for bit.
     """
+    if registers.order is not None:
+        order, kept = list(registers.order), np.zeros(len(samples.layer.integers), bool)
+        if grid == samples.layer.grid and not samples.layer.zero:
+            kept = rows_that_fit(samples.layer, registers)
+        fit = fit_layer(samples.in_order(order), grid, replace(registers, order=None), centred)
+        integers = np.empty_like(fit.integers)
+        integers[:, order] = fit.integers
+        return _with_rows(samples, replace(fit, integers=integers), kept)
     layer, inputs = samples.layer, grid.integers(samples.read)
     least = np.zeros(len(layer.integers))
     if not registers.need.is_for_any_input:
@@ -167,6 +187,25 @@ def fit_layer(
         float(errors.sum()),
         float((samples.wanted**2).mean(0).sum()),
     )
+
+
+def _with_rows(samples: LayerSamples, fit: Fit, kept: Array) -> Fit:
+    """Returns a fit with some rows of the layer as they were, and what that loses."""
+    layer = samples.layer
+    if layer.has_one_scale or not layer.is_storable or not kept.any():
+        return fit
+    integers, scales, bias = fit.integers.copy(), fit.scales.copy(), fit.bias
+    integers[kept], scales[kept] = layer.integers[kept], layer.scales[kept]
+    if bias is not None and layer.bias is not None:
+        own = np.rint(layer.bias / (layer.scales * layer.grid.step))
+        bias = np.where(kept, own, bias)
+    real = integers * scales[:, None]
+    groups = zip(np.split(real, layer.groups), samples.read.swapaxes(0, 1), strict=True)
+    outputs = np.concatenate([product(read, rows.T) for rows, read in groups], axis=1)
+    if bias is not None:
+        outputs += bias * scales * layer.grid.step
+    error = float(((outputs - samples.wanted) ** 2).mean(0).sum())
+    return replace(fit, integers=integers, scales=scales, bias=bias, error=error)
 
 
 _Rows = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
@@ -260,15 +299,16 @@ class _Problem:
 def _limits(layer: Layer, grid: Grid, registers: Registers, bias: FloatArray) -> Limits:
     """Returns the limits of sums with these biases, which may be added at any place."""
     shape = len(bias), len(registers.starts)
+    low, high = grid.ends(registers.need)
     if not registers.need.is_for_any_input:
         endless = np.full(shape, np.inf)
-        return Limits(grid.low, grid.high, endless, endless, layer.most_weight, registers.starts)
+        return Limits(low, high, endless, endless, layer.most_weight, registers.starts)
     above = np.full(shape, float(registers.need.largest))
     below = above + 1
     if registers.has_bias:
         above[:, 0] = np.maximum(above[:, 0] - np.maximum(bias, 0), 0)
         below[:, 0] = np.maximum(below[:, 0] + np.minimum(bias, 0), 0)
-    return Limits(grid.low, grid.high, above, below, layer.most_weight, registers.starts)
+    return Limits(low, high, above, below, layer.most_weight, registers.starts)
 
 
 def _clip_bias(

@@ -21,16 +21,30 @@ from tracer.interpreter import values
 from tracer.interpreter.numeric.windows import padded, patches, window
 from tracer.interpreter.ops.quantization import aligned
 from tracer.interpreter.values import Value
+from tracer.narrowing.requirement import Need
 from tracer.support.types import Array, FloatArray
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The integers `low` <= 0 to `high` >= 0 times `step`, that inputs are rounded to."""
+    """The integers `low` <= 0 to `high` >= 0 times `step`, that inputs are rounded to.
+
+    They are stored plus a `zero` point, by default as numbers from 0, or as int8 where `is_int8`.
+    """
 
     step: float
     low: int
     high: int
+    zero: int | None = None
+    is_int8: bool = False
+
+    def ends(self, need: Need) -> tuple[int, int]:
+        """Returns the least and the greatest integer, and 0, as the sums of `need` read them."""
+        shift = 0
+        if need.reads_stored:
+            shift = -self.low if self.zero is None else self.zero
+            shift += _LIFT if self.is_int8 and need.lifts_int8 else 0
+        return min(self.low + shift, 0), max(self.high + shift, 0)
 
     @property
     def bits(self) -> int:
@@ -119,12 +133,15 @@ def find_plain_sums(model: Model) -> tuple[PlainSum, ...]:
 def _grid(scale: TensorScale | None) -> Grid | None:
     if scale is None or scale.step.size > 1 or not scale.recoverable:
         return None
-    return Grid(float(scale.step.item()), min(scale.low, 0), max(scale.high, 0))
+    return Grid(float(scale.step.item()), min(scale.low, 0), max(scale.high, 0), scale.zero,
+                scale.dtype == "int8")  # fmt: skip
 
 
 OPERATORS = ("Conv", "Gemm", "MatMul")
 _BIAS = 2
 _BYTE, _LEAST_BITS = 8, 2
+_LIFT = 128
+"""What makes int8 unsigned."""
 _SMALL = {
     f"{sign}int{bits}": np.dtype(dtype)
     for bits, dtype in ((2, ml_dtypes.int2), (4, ml_dtypes.int4))
@@ -144,7 +161,7 @@ class Layer:
     `grid`; each of `groups` groups of M / groups outputs reads K of its own.
     `shape` is that of the stored weights; `transposed` where their rows are the K inputs. Weights
     have `weight_bits` bits, 8 at most, and become integers of `weight_type`. They keep one scale
-    where the stored tensor `has_one_scale`.
+    where the stored tensor `has_one_scale`. `zero` is the zero point of the stored weights.
     """
 
     key: str
@@ -162,6 +179,7 @@ class Layer:
     weight_bits: int = _BYTE
     weight_type: np.dtype[Any] = _INT8
     has_one_scale: bool = False
+    zero: int = 0
 
     @property
     def most_weight(self) -> int:
@@ -291,6 +309,7 @@ def _layer(node: Node, scales: TensorScales) -> Layer | str:
         weight_bits=_weight_bits(integers, operand, dtype),
         weight_type=dtype,
         has_one_scale=operand.step.size == 1,
+        zero=operand.zero or 0,
     )
 
 

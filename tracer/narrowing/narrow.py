@@ -149,7 +149,10 @@ class _Narrowing:
             return None
         chosen = _chosen(seen, need, self.dear)
         if chosen is None:
-            self.changes[node.key] = Change(need, reason="no grid of its operands is coarse enough")
+            why = "no grid of its operands is coarse enough"
+            if need.machine is not None:
+                why = "its sums of activations alone are not changed for a machine"
+            self.changes[node.key] = Change(need, reason=why)
             return None
         measure, proposal = chosen
         fragment = Fragment(node.proto, node.key, self.taken)
@@ -188,8 +191,9 @@ def _chosen(
     few = seen.some_outputs() if isinstance(seen, LayerSamples) else seen
     proposals = list[tuple[Measure, Proposal]]()
     for each in measures():
-        if not isinstance(seen, each.changes) or (each.dear and not dear):
-            continue
+        moves = each.dear or (need.machine is not None and each.rank > 1)
+        if not isinstance(seen, each.changes) or (moves and not dear):
+            continue  # a machine's runtime fuses only layers without further nodes
         proposal = each.propose(seen if each.keeps_values else few, need)
         if proposal is None:
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -44,6 +44,11 @@ class LayerSamples:
             return self
         rows = np.linspace(0, outputs - 1, _FEW).astype(np.int64)
         return LayerSamples(self.layer.of_outputs(rows), self.wide, self.read, self.wanted[:, rows])
+
+    def in_order(self, order: Sequence[int]) -> LayerSamples:
+        """Returns the samples with the terms of the layer in an order (K,)."""
+        layer = replace(self.layer, integers=self.layer.integers[:, order])
+        return replace(self, layer=layer, wide=self.wide[..., order], read=self.read[..., order])
 
     def least_units(self, registers: Registers) -> FloatArray:
         """Returns the least real numbers (M,) for an integer of a sum at which the samples fit.

@@ -52,7 +52,8 @@ def saturation_note(options: QuantizationOptions, cpu_flags: Collection[str]) ->
         return None
     return (
         "this processor has no VNNI: onnxruntime may saturate sums of 8-bit products here, and be "
-        "less accurate than the interpreter; --reduce-range keeps weights in 7 bits"
+        "less accurate than the interpreter; tracer narrow --for x86-maddubs changes what may "
+        "saturate, and --reduce-range keeps all weights in 7 bits"
     )
 
 

@@ -261,7 +261,7 @@ def saturation_notes(
         named = ", ".join(map(brief, nodes[:_NAMED])) + more
         yield f"{step}: " + (
             f"{sum(changed.values()):,} sums of {named} differ, as this processor adds pairs of "
-            "products in 16 bits, which saturate"
+            f"products in 16 bits, which saturate; tracer narrow --for {_PRESET} prevents it"
             if changed
             else "no sum saturates on these inputs, as this processor adds pairs of products"
         )

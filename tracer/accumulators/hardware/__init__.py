@@ -23,6 +23,7 @@ class Preset:
 
     `what` it does and what it `leaves_out` are one sentence each. `instead` has the accumulators
     of operators that the library adds otherwise, and of nodes with the traits of `nodes.rules_of`.
+    A library that `lifts_int8` adds 128 to int8 activations, and multiplies uint8.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Preset:
     leaves_out: str
     accumulator: AnyAccumulator
     instead: Mapping[str, AnyAccumulator] = field(default_factory=dict)
+    lifts_int8: bool = False
 
     @property
     def zero_points(self) -> str:

@@ -101,7 +101,9 @@ PRESETS = (
         source="VPMADDUBSW (Intel SDM 2B); revealed from onnxruntime's kernels for AVX2 and "
         "AVX-512",
         status="checked against another library",
-        leaves_out="Products that onnxruntime does not fuse, which are sums of floats.",
+        leaves_out="Int8 activations of qdq graphs, which onnxruntime makes uint8; products that "
+        "it does not fuse, which are sums of floats.",
+        lifts_int8=True,
         accumulator=Accumulator(
             32,
             "wrap",

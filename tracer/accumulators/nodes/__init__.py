@@ -169,8 +169,8 @@ def _import_all() -> None:
 def rules_of(policy: Policy, model: Model) -> dict[str, Rule]:
     """Returns the rules of the nodes of a model by key, as `Policy.assign` does.
 
-    Presets tell apart nodes with "int8 activations" or "uint8 weights", and convolutions that are
-    "depthwise": an output channel for each input channel, which alone it reads.
+    Presets tell apart nodes with "uint8 weights", operators of integers with "int8 activations",
+    and "depthwise" convolutions: an output channel for each input channel, which alone it reads.
     """
     if not any(entry.instead for entry in policy.accumulators):
         return policy.assign(model.nodes)
@@ -186,7 +186,8 @@ def rules_of(policy: Policy, model: Model) -> dict[str, Rule]:
             tensors = [types.of(name, node.scope) for name in node.inputs[index : index + 3 : 2]]
             known = [each.dtype for each in tensors if each is not None and each.dtype]
             dtype = known[0] if known and scale is None else "" if scale is None else scale.dtype
-            found.append(f"{dtype} {what}")
+            if index or scale is None:
+                found.append(f"{dtype} {what}")
         groups = next((a.i for a in node.proto.attribute if a.name == "group"), 1)
         kernel = types.of(node.inputs[product.weights], node.scope)
         if kernel is not None and groups > 1 and (kernel.shape or ())[:2] == (groups, 1):

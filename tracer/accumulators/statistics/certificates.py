@@ -16,11 +16,12 @@ from typing import Literal, Self
 import msgspec
 import numpy as np
 
+from tracer.accumulators.hardware import presets
 from tracer.accumulators.nodes import nodes_that_sum, rules_of
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.operand_format import formats
 from tracer.accumulators.spec.orders import Terms
-from tracer.accumulators.spec.policy import Entry, Policy, Rule
+from tracer.accumulators.spec.policy import Entry, Policy, Rule, parse_policy
 from tracer.accumulators.spec.products import PARTLY
 from tracer.accumulators.statistics.partial_sums import PartialSums, Tally
 from tracer.errors import InputError, ThresholdError, UsageError, refusing
@@ -318,7 +319,8 @@ class GuaranteedNode:
 class Guarantee(Statement):
     """States that no input makes a sum of `nodes` overflow, by key; `tool` wrote it.
 
-    `left_out` are all other nodes that sum.
+    `left_out` are all other nodes that sum. `machine` are the name, the source and the status of
+    the preset whose accumulators the nodes have, if they have those of one.
     """
 
     model_sha256: str
@@ -326,6 +328,7 @@ class Guarantee(Statement):
     nodes: Mapping[str, GuaranteedNode]
     tool: str
     left_out: tuple[str, ...] = ()
+    machine: Mapping[str, str] | None = None
 
     def check(self, model: Model, sums: Mapping[str, PartialSums], policy: Policy) -> None:
         """Checks the guarantee against `sums`, those of a run of `model` with `policy`.
@@ -336,6 +339,8 @@ class Guarantee(Statement):
         self.check_model(model)
         self.check_complete(model)
         self.check_policy(model, policy)
+        if self.machine is not None:
+            self.check_policy(model, parse_policy(self.machine.get("name", "")))
         for key, stated in self.nodes.items():
             own = sums.get(key)
             needed = None if own is None else _needed(own)
@@ -359,13 +364,13 @@ class Guarantee(Statement):
 
 
 def guarantee(
-    sha256: str, sums: Mapping[str, PartialSums], every: Sequence[str]
+    sha256: str, sums: Mapping[str, PartialSums], every: Sequence[str], machine: str = ""
 ) -> Guarantee | None:
     """Returns the guarantee for the nodes whose accumulators hold the sums of any input.
 
     `sums` are those of a run of the model with the hash `sha256`, by node key; `every` are all of
-    its nodes that sum. None where no node has such an accumulator. Products of a width of their
-    own, or rounded, are not covered.
+    its nodes that sum, and `machine` is the preset that they are summed by. None where no node has
+    such an accumulator. Products of a width of their own, or rounded, are not covered.
     """
     nodes = {
         key: GuaranteedNode(each.tally.accumulator.to_plain(), bits)
@@ -375,7 +380,11 @@ def guarantee(
     if not nodes:
         return None
     others = tuple(key for key in every if key not in nodes)
-    return Guarantee(sha256, "any input", nodes, _tool(), others)
+    preset = presets().get(machine)
+    named = None if preset is None else {
+        "name": preset.name, "source": preset.source, "status": preset.status,
+    }  # fmt: skip
+    return Guarantee(sha256, "any input", nodes, _tool(), others, named)
 
 
 def _needed(sums: PartialSums) -> int | None:

@@ -19,7 +19,7 @@ from tracer.narrowing.samples import LayerSamples
 def propose(samples: LayerSamples, need: Need) -> Proposal | None:
     """Proposes weights of mean 0, where the sum of the inputs fits too."""
     layer = samples.layer
-    if layer.groups > 1 or not need.is_for_any_input:
+    if layer.groups > 1 or not need.is_for_any_input or need.machine is not None:
         return None
     terms = layer.depth if need.tile is None else min(layer.depth, need.tile)
 

@@ -27,13 +27,16 @@ _KEPT = (0.85, 0.7, 0.5, 0.35, 0.25)
 
 def fits_already(samples: SumSamples, need: Need) -> bool:
     """Whether the sums fit as they are."""
-    extents = [grid.extent for grid in samples.node.grids]
+    ends = [grid.ends(need) for grid in samples.node.grids]
+    extents = [max(high, -low) for low, high in ends]
     return int(np.prod(extents, dtype=object)) <= _room(samples, need)
 
 
 @measure("operands", 1, SumSamples)
 def propose(samples: SumSamples, need: Need) -> Proposal | None:
     """Shares the steps between the operands as loses the least, then clips their ranges."""
+    if need.machine is not None:
+        return None
     node, room = samples.node, _room(samples, need)
     pairs = list(_extents(node, room))
     tried = [_proposal(samples, _grids(node, pair)) for pair in pairs]
@@ -56,7 +59,7 @@ def _room(samples: SumSamples, need: Need) -> int:
     """Returns what the product of the largest magnitudes of the operands may be at most."""
     node = samples.node
     depth = max(node.depth(x, y) for x, y in zip(samples.read, samples.wanted, strict=True))
-    terms = depth if need.tile is None else min(depth, need.tile)
+    terms = need.most_terms(depth)
     if need.is_for_any_input:
         return need.largest // terms
     extents = float(np.prod([grid.extent * grid.step for grid in node.grids]))

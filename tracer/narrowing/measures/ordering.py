@@ -26,7 +26,9 @@ def propose(samples: LayerSamples, need: Need) -> Proposal | None:
     if need.is_for_any_input or layer.groups > 1 or not layer.is_storable:
         return None
     most = need.largest / MARGIN * layer.grid.step * layer.scales
-    order = partial_sum_extremes.find_order(layer, read, need.registers(layer.depth), most)
+    order = partial_sum_extremes.find_order(
+        layer, read, need.registers(layer.depth, layer.window), most
+    )
     if order is None:
         return None
     lost = product(read - samples.wide[:, 0], layer.weights.T)

@@ -21,7 +21,8 @@ _PARTS = 2
 def propose(samples: LayerSamples, need: Need) -> Proposal | None:
     """Proposes weights for two nodes, each with half of the channels."""
     layer = samples.layer
-    if layer.groups > 1 or need.tile is not None or layer.depth < _PARTS * layer.window:
+    has_tiles = need.tile is not None or need.machine is not None
+    if layer.groups > 1 or has_tiles or layer.depth < _PARTS * layer.window:
         return None
     split = partial(on_grid, samples, need, parts=_PARTS)
     return best([split(layer.grid), fewer_bits(layer.grid, need, split)])
