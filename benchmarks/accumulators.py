@@ -136,7 +136,7 @@ def _report(case: Case, shape: tuple[int, int, int], threads: int, runs: int) ->
     right = random.integers(*case.ranges[1], (depth, columns)).astype(np.uint8)
     floats = left.astype(np.float32), right.astype(np.float32)
 
-    terms = Terms(depth // WINDOW, WINDOW)
+    terms = Terms(depth // WINDOW, (WINDOW,))
     accumulator = Accumulator(case.bits, case.overflow, named(case.order))
     ours = case.function(Block(left, right, terms, accumulator))
 

@@ -163,7 +163,7 @@ def _network(
 
 def _integers(left: Array, right: Array) -> Callable[[], Any]:
     """Limited sums, and counts of them, as of a node of a quantised network."""
-    terms, accumulator = Terms(left.shape[1] // WINDOW, WINDOW), Accumulator(18)
+    terms, accumulator = Terms(left.shape[1] // WINDOW, (WINDOW,)), Accumulator(18)
     matrices, plan = checked(left, right, None, terms), program(accumulator.order, terms)
     assert plan is not None
     lanes = SumLanes(matrices, plan, accumulator)

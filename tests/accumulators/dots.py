@@ -54,7 +54,7 @@ def accumulators(draw):
 
 @st.composite
 def dots(draw):
-    terms = Terms(draw(st.integers(1, 6)), draw(st.integers(1, 4)))
+    terms = Terms(draw(st.integers(1, 6)), (draw(st.integers(1, 4)),))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     rows, columns = draw(st.integers(1, 4)), draw(st.integers(1, 9))
     low, high = sorted((draw(st.integers(-200, 200)), draw(st.integers(-200, 200))))

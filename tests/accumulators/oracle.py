@@ -2,8 +2,9 @@
 
     python -m tests.accumulators.oracle [--nodes 20000] [--seed 1]
 
-A node is a Conv or a Gemm between DequantizeLinear of steps 1, so that its output are its sums. Its
-values are compared alone, with counts of overflows, and with statistics of all widths.
+A node is a Gemm, a Conv in one to three dimensions or a ConvTranspose between DequantizeLinear of
+steps 1, so that its output are its sums; convolutions have groups, or are depthwise. Its values are
+compared alone, with counts of overflows, and with statistics of all widths.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tracer.errors import ModelError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.numeric import parallel
-from tracer.interpreter.numeric.windows import window
+from tracer.interpreter.numeric.windows import Window, window
 
 ORDERS = ("sequential", "sequential", "channelwise", "chunked(5)", "chunked(16)", "lanes(4)",
           "tree", "maddubs(4)", "sorted", "tiles(6:16)", "tiles(9:14:wrap)",
@@ -37,7 +38,10 @@ ORDERS = ("sequential", "sequential", "channelwise", "chunked(5)", "chunked(16)"
           "positionwise(2,chunked(18))", "tiles(6:16:>>3)", "tiles(8:14:wrap:>>5:half-even)",
           "tiles(2:17:>>1:half-up,4:15:>>2:half-away)", "tiles(spill=7:16)",
           "tiles(3:18:>>2:truncate,spill=4:13:wrap:>>3:half-even)",
-          "positionwise(tiles(2:16:>>4,spill=3:12))")  # fmt: skip
+          "positionwise(tiles(2:16:>>4,spill=3:12))", "nest(kx,ky:2:15,ic,ky,kz)",
+          "nest(ic,ky,kx,ic:2:18:>>2,kz)", "nest", "nest", "nest", "nest", "nest")  # fmt: skip
+"""Orders; `nest` is a random one."""
+LOOPS = ("ic", "kz", "ky", "kx")
 OVERFLOWS = ("saturate", "saturate", "symmetric", "wrap", "zero", "error")
 ROUNDINGS = ("half-even", "half-away", "half-up", "floor", "truncate", "stochastic(7)")
 ALIKE = 200
@@ -148,7 +152,9 @@ def drawn(seed: int, number: int) -> Node:
     """A random node."""
     kind, own = ((seed, number // ALIKE), (seed, number // ALIKE, number))
     draw = Draw(np.random.default_rng(kind), np.random.default_rng(own))
-    return _conv(draw) if draw.kind.random() < 0.5 else _gemm(draw)
+    make = draw.kind.choice(np.array([_conv, _conv, _gemm, _gemm, _conv_transpose]))
+    node: Node = make(draw)
+    return node
 
 
 def _gemm(draw: Draw) -> Node:
@@ -168,28 +174,81 @@ def _gemm(draw: Draw) -> Node:
 
 def _conv(draw: Draw) -> Node:
     random = draw.own
-    rank, groups = int(random.integers(1, 3)), int(random.choice([1, 1, 2, 3]))
+    rank, groups = int(random.integers(1, 4)), int(random.choice([1, 1, 2, 3]))
     kernel, strides, dilations = (
         [int(random.integers(1, most + 1)) for _ in range(rank)] for most in (3, 2, 2)
     )
     pads = [int(random.integers(0, k)) for k in kernel * 2]
-    size = [int(random.integers(6, 12)) for _ in range(rank)]
-    channels, maps = int(random.integers(1, 4)), int(draw.kind.choice([1, 3]))
+    size = [int(random.integers(6, 12 if rank < 3 else 8)) for _ in range(rank)]
+    channels, maps = int(random.integers(1, 6)), int(draw.kind.choice([1, 3]))
+    if groups > 1 and random.random() < 0.5:  # depthwise
+        channels = 1
     x, xz = _quantized(draw, (int(random.integers(1, 4)), groups * channels, *size))
     w, wz = _quantized(draw, (groups * maps, channels, *kernel))
-    terms, bias = Terms(channels, int(np.prod(kernel))), _bias(random, groups * maps)
     slid = window(size, kernel, strides, pads, dilations, "NOTSET")
+    centred = x.astype(np.int64) - xz
+    return _convolution(
+        draw, ("Conv", x, xz, w, wz), centred, w.astype(np.int64) - wz, slid,
+        group=groups, strides=strides, dilations=dilations, pads=pads,
+    )  # fmt: skip
+
+
+def _conv_transpose(draw: Draw) -> Node:
+    """With zeros between the elements of the input, the convolution with the turned kernel."""
+    random = draw.own
+    rank, groups = int(random.integers(1, 4)), int(random.choice([1, 1, 2]))
+    kernel, strides = ([int(random.integers(1, 4)) for _ in range(rank)] for _ in range(2))
+    size = [int(random.integers(2, 5 if rank < 3 else 4)) for _ in range(rank)]
+    channels, maps = int(random.integers(1, 5)), int(draw.kind.choice([1, 3]))
+    x, xz = _quantized(draw, (int(random.integers(1, 3)), groups * channels, *size))
+    w, wz = _quantized(draw, (groups * channels, maps, *kernel))
+    around = [(n - 1) * s + 1 for n, s in zip(size, strides, strict=True)]
+    spread = np.zeros((*x.shape[:2], *around), np.int64)
+    spread[:, :, *(slice(None, None, s) for s in strides)] = x.astype(np.int64) - xz
+    by_group = (w.astype(np.int64) - wz).reshape(groups, channels, maps, *kernel).swapaxes(1, 2)
+    turned = np.flip(by_group, tuple(range(3, 3 + rank))).reshape(groups * maps, channels, *kernel)
+    pads = [k - 1 for k in kernel] * 2
+    slid = window(around, kernel, [1] * rank, pads, [1] * rank, "NOTSET")
+    return _convolution(
+        draw, ("ConvTranspose", x, xz, w, wz), spread, turned, slid, group=groups, strides=strides
+    )
+
+
+def _convolution(
+    draw: Draw, stored: tuple[str, np.ndarray, int, np.ndarray, int], x: np.ndarray, w: np.ndarray,
+    slid: Window, group: int, **attributes: object,
+) -> Node:  # fmt: skip
+    """The node of `stored` operands whose sums are those of windows over `x` times `w`."""
+    op, x_stored, xz, w_stored, wz = stored
+    maps, channels = len(w) // group, w.shape[1]
+    terms, bias = Terms(channels, slid.kernel), _bias(draw.own, len(w))
     parts = []
-    for g in range(groups):
+    for g in range(group):
         rows = slice(g * maps, (g + 1) * maps)
-        inputs = x[:, g * channels : (g + 1) * channels].astype(np.int64) - xz
-        left = w[rows].reshape(maps, -1).astype(np.int64) - wz
+        inputs = x[:, g * channels : (g + 1) * channels]
+        left = w[rows].reshape(maps, -1)
         parts.append(Part(left, patches(inputs, slid, 0), bias[rows], (wz, xz)))
     accumulator = _accumulator(draw, parts[0], terms)
-    model = _model("Conv", x, xz, w, wz, bias, group=groups, strides=strides, dilations=dilations,
-                   pads=pads)  # fmt: skip
+    model = _model(op, x_stored, xz, w_stored, wz, bias, group=group, **attributes)
     shape = (len(x), len(w), *slid.out)
-    return Node(model, x.astype(np.float32) - xz, tuple(parts), shape, terms, accumulator)
+    feed = x_stored.astype(np.float32) - xz
+    return Node(model, feed, tuple(parts), shape, terms, accumulator)
+
+
+def _order(kind: np.random.Generator) -> str:
+    """An order, or a nest with axes twice, sizes, registers, parallel loops and an inner order."""
+    order = str(kind.choice(ORDERS))
+    if order != "nest":
+        return order
+    names = kind.permutation([*LOOPS, *kind.choice(LOOPS, kind.integers(0, 4))]).tolist()
+    unsized = {name: kind.choice([k for k, n in enumerate(names) if n == name]) for name in LOOPS}
+    loops = []
+    for k, name in enumerate(names):
+        size = "all" if unsized[name] == k else str(kind.integers(1, 5))
+        register = kind.choice(["", "", "", "", ":14", ":15:wrap"])
+        loops.append(f"{name}:{size}{register}{kind.choice(['', '', '', ':parallel'])}")
+    inner = kind.choice(["", "", "", ",tree", ",lanes(3)", ",tiles(2:15,2)"])
+    return f"nest({','.join(loops)}{inner})"
 
 
 def _quantized(draw: Draw, shape: Sequence[int]) -> tuple[np.ndarray, int]:
@@ -219,7 +278,7 @@ def _accumulator(draw: Draw, part: Part, terms: Terms) -> Accumulator:
     return Accumulator(
         int(np.clip(width, 2, 53)),
         str(kind.choice(OVERFLOWS)),
-        named(str(kind.choice(ORDERS))),
+        named(_order(kind)),
         None if products is None else int(np.clip(products, 2, 53)),
         str(kind.choice(["first", "first", "last"])),
         str(random.choice(["twos-complement", "magnitude"])),

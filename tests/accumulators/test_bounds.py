@@ -122,7 +122,7 @@ def test_no_partial_sum_is_out_of_bounds(case, padded, data):
 @st.composite
 def tiny(draw):
     """All inputs of a small range to a few weights."""
-    terms = Terms(draw(st.integers(1, 2)), draw(st.integers(1, 2)))
+    terms = Terms(draw(st.integers(1, 2)), (draw(st.integers(1, 2)),))
     numbers = st.integers(-300, 300)
     weights = draw(st.lists(numbers, min_size=terms.count, max_size=terms.count))
     ends = [sorted(draw(st.tuples(numbers, numbers))) for _ in weights]

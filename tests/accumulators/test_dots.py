@@ -78,7 +78,7 @@ def block(seed, kinds, shape, accumulator, bias_bits):
     bias = None
     if bias_bits is not None:
         bias = random.integers(-(2**bias_bits), 2**bias_bits, rows)
-    return Block(left, right, bias, Terms(channels, window), accumulator)
+    return Block(left, right, bias, Terms(channels, (window,)), accumulator)
 
 
 def accumulators():

@@ -179,7 +179,7 @@ def test_other_accumulators_are_refused(spelling, what):
 @pytest.mark.parametrize("bias", ["first", "last"])
 def test_another_order_is_a_loop_over_its_groups(order, bias):
     """In numpy's float16, which rounds each product and each sum."""
-    random, terms = np.random.default_rng(4), Terms(4, 3)
+    random, terms = np.random.default_rng(4), Terms(4, (3,))
     left, right, start = (random.standard_normal(shape).astype(np.float16)
                           for shape in ((3, 12), (12, 5), (3,)))  # fmt: skip
     accumulator = float_accumulator(f"fp16(order={order},bias={bias})")

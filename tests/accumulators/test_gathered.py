@@ -83,7 +83,7 @@ def running(kind, accumulator, rows, terms, bias):
 def test_windows_are_summed_as_by_the_oracle(convolution, accumulator, fill, threads):
     x, w, bias, slid = convolution
     rows = w.reshape(len(w), -1)
-    terms = Terms(x.shape[1], int(np.prod(slid.kernel)))
+    terms = Terms(x.shape[1], slid.kernel)
     columns = PaddedImages.of(Integers(x, -100, 155, padding=fill), slid).columns(1, len(w))
     case = (rows, patches(x, slid, fill).astype(np.int64), bias, terms, accumulator)
     counter = running(OverflowCounter, accumulator, rows, terms, bias)
@@ -105,7 +105,7 @@ def test_windows_are_summed_as_by_the_oracle(convolution, accumulator, fill, thr
 def test_wide_sums_are_tallied_as_those_of_the_oracle(convolution, threads):
     x, w, bias, slid = convolution
     rows, accumulator = w.reshape(len(w), -1), Accumulator(40)
-    terms = Terms(x.shape[1], int(np.prod(slid.kernel)))
+    terms = Terms(x.shape[1], slid.kernel)
     columns = PaddedImages.of(Integers(x, -100, 155), slid).columns(1, len(w))
     runner = running(SumRunner, accumulator, rows, terms, bias)
     out = np.empty((len(x), len(w), *slid.out), np.int64)

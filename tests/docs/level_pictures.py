@@ -13,7 +13,8 @@ from matplotlib.patches import FancyBboxPatch
 from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
-from tracer.accumulators.spec.orders import Level, Order, Positionwise, Tiles
+from tracer.accumulators.spec.nests import Nest
+from tracer.accumulators.spec.orders import Level, Order, Tiles
 from tracer.accumulators.spec.policy import parse_policy
 from tracer.analyzers.views.drawing import HIGH, PLAIN, empty_figure, saved
 
@@ -66,8 +67,9 @@ def boxes(accumulator: AnyAccumulator) -> list[Box]:
 
 def _of_order(order: Order, last: str) -> Iterator[Box]:
     into, spill = "one by one", ""
-    if isinstance(order, Positionwise):
-        into, order = "by position", order.inner
+    if isinstance(order, Nest):
+        into = "by position" if str(order).startswith("positionwise") else "by loops"
+        order = order.inner
     if isinstance(order, Tiles):
         lost = ""
         for level in order.levels:

@@ -74,14 +74,21 @@ def test_products_have_a_width_of_their_own():
         ("lanes(4)", [[[0, 4], [1, 5], [2, -1], [3, -1]], [[0, 1, 2, 3]]]),
         ("positionwise", [[[0, 3, 1, 4, 2, 5]]]),
         ("positionwise(1)", [[[0, 1, 2, 3, 4, 5]]]),
-        ("positionwise(channelwise)", [[[0, 3], [1, 4], [2, 5]], [[0, 1, 2]]]),
+        ("nest(kx,ic:parallel)", [[[0, 3], [1, 4], [2, 5]], [[0, 1, 2]]]),
+        ("nest(kx:2,ic:all:9,kx)", [[[0, 1, 3, 4], [2, 5, -1, -1]], [[0, 1]]]),
+        ("nest(ic:parallel,kx)", [[[0, 1, 2], [3, 4, 5]], [[0, 1]]]),
+        ("nest(ic:all:9,kx)", [[[0, 1, 2, 3, 4, 5]], [[0]]]),
+        (
+            "nest(ic:parallel,kx,tree)",
+            [[[0, 1], [2, -1], [3, 4], [5, -1]], [[0, 1], [2, 3]], [[0, 1]]],
+        ),
         ("positionwise(9,tiles(2:16,2))", [[[0, 3], [1, 4], [2, 5]], [[0, 1], [2, -1]], [[0, 1]]]),
         ("maddubs(2)", [[[0, 1], [2, 3], [4, 5]], [[0, 2], [1, -1]], [[0, 1]]]),
     ],
 )
 def test_an_order_says_what_is_added_to_what(spelling, sums):
     order = named(spelling)
-    assert [stage.groups.tolist() for stage in order.stages(Terms(2, 3))] == sums
+    assert [stage.groups.tolist() for stage in order.stages(Terms(2, (3,)))] == sums
     assert named(str(order)) == order
 
 
@@ -89,7 +96,10 @@ def test_an_order_says_what_is_added_to_what(spelling, sums):
     "spelling",
     ["", "foo", "chunked", "chunked(0)", "tree(2)", "chunked(-1)", "positionwise(0)",
      "positionwise(sorted)", "positionwise(2,)", "positionwise(2,tree,tree)",
-     "positionwise(positionwise)"],
+     "positionwise(positionwise)", "nest", "nest(ky,kx)", "nest(ic,kw)", "nest(ic:0)",
+     "nest(ic,kx,ic)", "nest(tree,ic)", "nest(ic,channelwise)", "nest(ic:2x4)",
+     "nest(oc:4:16,ic)", "nest(ic:4:99)", "nest(kx:all:20:>>2,ic:2:parallel,ic)",
+     "nest(ic,ic:4:parallel,tiles(spill=4:12))"],
 )  # fmt: skip
 def test_what_is_not_an_order_is_refused(spelling):
     with pytest.raises(UsageError):

@@ -49,7 +49,7 @@ def node(op_type, *inputs, opset=21, **attributes):
 
 def sums(order, **more):
     accumulator = Accumulator(12, "saturate", named(order), **more)
-    case = (RANDOM.integers(-9, 9, (3, 24)), RANDOM.integers(-9, 9, (24, 40)), None, Terms(8, 3),
+    case = (RANDOM.integers(-9, 9, (3, 24)), RANDOM.integers(-9, 9, (24, 40)), None, Terms(8, (3,)),
             accumulator)  # fmt: skip
     seen, got = observe(*case), emulate(*case)
     Tally.empty(3, accumulator).of(seen, got)
@@ -57,7 +57,7 @@ def sums(order, **more):
 
 def tiles(order):
     """Every store of the tiles of integer sums."""
-    terms, accumulator = Terms(8, 3), Accumulator(9, "saturate", named(order))
+    terms, accumulator = Terms(8, (3,)), Accumulator(9, "saturate", named(order))
     left, right = RANDOM.integers(-9, 9, (3, 24)), RANDOM.integers(-9, 9, (24, 40))
     matrices = checked(left, right, None, terms)
     plan = program(accumulator.order, terms)

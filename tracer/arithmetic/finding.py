@@ -17,7 +17,6 @@ from tracer.accumulators.spec.orders import (
     Level,
     Maddubs,
     Order,
-    Positionwise,
     Sequential,
     Sorted,
     Terms,
@@ -111,9 +110,6 @@ def _order_words(order: Order) -> str:
             return f"in chunks of {order.size} terms, then the chunks"
         case Lanes():
             return f"in {order.size} lanes, then the lanes"
-        case Positionwise(block, inner):
-            channels = f"{block} channels at a time, " if block else ""
-            return f"{channels}position by position: {_order_words(inner)}"
         case Tree():
             return "in pairs, then pairs of pairs, and so on"
         case Sorted():

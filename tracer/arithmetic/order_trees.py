@@ -7,12 +7,12 @@ from itertools import groupby
 from typing import Any
 
 from tracer.accumulators.spec import Bias
+from tracer.accumulators.spec.nests import positionwise
 from tracer.accumulators.spec.orders import (
     Chunked,
     Lanes,
     Level,
     Order,
-    Positionwise,
     Sequential,
     Terms,
     Tiles,
@@ -76,7 +76,7 @@ def _likely(tree: Branch, terms: Terms) -> Iterator[Order]:
         while block < first and tree[block] == tree[block - 1] + terms.window:
             block += 1
         for inner in _of_terms(first, _LANES, terms.count):
-            yield Positionwise(0 if block >= terms.channels else block, inner)
+            yield positionwise(inner, 0 if block >= terms.channels else block)
 
 
 def _of_terms(first: int, lanes: int, count: int) -> Iterator[Order]:

@@ -89,8 +89,8 @@ class _Sums:
     )  # fmt: skip
     order: str | None = option(
         "Order of additions: sequential, channelwise, positionwise, tree, chunked(32), lanes(8), "
-        "sorted, maddubs, tiles(256:16), or runtime: that of onnxruntime's kernel of each node.  "
-        "[default: sequential]",
+        "sorted, maddubs, tiles(256:16), nest(ky,kx,ic), or runtime: that of onnxruntime's kernel "
+        "of each node.  [default: sequential]",
         None, group=_GROUP, metavar="ORDER",
     )  # fmt: skip
     bias: str | None = option(

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from tracer.accumulators.spec import parts
 from tracer.analyzers.options import energy_models
 from tracer.support import temporary
 from tracer.support.arguments import LARGEST
@@ -148,7 +149,7 @@ class Integers(_Type):
 
 
 class Words(_Type):
-    """Comma-separated words: `saturate,wrap`; only those of `allowed` unless that is empty."""
+    """Comma-separated words: `tree,nest(ky,ic)`; only those of `allowed` unless that is empty."""
 
     name = "a,b,…"
 
@@ -157,7 +158,7 @@ class Words(_Type):
 
     def parse(self, text: str) -> tuple[str, ...]:
         """Returns the words in their order."""
-        words = tuple(word.strip() for word in text.split(","))
+        words = tuple(word.strip() for word in parts(text, ","))
         if len(set(words)) < len(words):
             raise ValueError(f"'{text}' names a word twice")
         for word in words:

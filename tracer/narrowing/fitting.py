@@ -115,7 +115,7 @@ def sqnr_db(error: float, power: float) -> float:
 
 def fits_already(samples: LayerSamples, need: Need) -> bool:
     """Whether the sums of the layer fit as they are, in any order for any input."""
-    layer, registers = samples.layer, need.registers(samples.layer.depth, samples.layer.window)
+    layer, registers = samples.layer, need.registers(samples.layer.depth, samples.layer.kernel)
     if need.machine is not None:
         return bool(rows_that_fit(layer, registers).all())
     if not need.is_for_any_input:
@@ -142,7 +142,7 @@ def rows_that_fit(layer: Layer, registers: Registers) -> Array:
 def excess(layer: Layer, need: Need) -> float:
     """Returns how many times as large as a register holds a sum of the layer can be."""
     none = np.zeros(len(layer.integers))
-    limits = _limits(layer, layer.grid, need.registers(layer.depth, layer.window), none)
+    limits = _limits(layer, layer.grid, need.registers(layer.depth, layer.kernel), none)
     return float(np.maximum(*limits.extremes(layer.integers)).max()) / need.largest
 
 

@@ -204,9 +204,14 @@ class Layer:
         return int(self.integers.shape[1])
 
     @property
+    def kernel(self) -> tuple[int, ...]:
+        """The kernel of a convolution; empty for a product of matrices."""
+        return tuple(self.shape[2:]) if self.op_type == "Conv" else ()
+
+    @property
     def window(self) -> int:
         """The number of terms of an input channel."""
-        return math.prod(self.shape[2:]) if self.op_type == "Conv" else 1
+        return math.prod(self.kernel)
 
     @property
     def channel_axis(self) -> int:

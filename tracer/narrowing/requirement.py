@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -69,10 +70,10 @@ class Need:
         """Whether operands enter as they are stored, with their zero points."""
         return self.machine is not None and self.machine.is_zero_point_in_sum
 
-    def registers(self, depth: int, window: int = 1) -> Registers:
-        """Returns the registers of sums of `depth` terms, in windows of `window`."""
+    def registers(self, depth: int, kernel: tuple[int, ...] = ()) -> Registers:
+        """Returns the registers of sums of `depth` terms, in windows of a `kernel`."""
         if self.machine is not None:
-            groups = _register_groups(self.machine, Terms(depth // window, window))
+            groups = _register_groups(self.machine, Terms(depth // math.prod(kernel), kernel))
             starts = np.cumsum([0, *map(len, groups)])[:-1]
             return Registers(self, tuple(starts.tolist()), False, tuple(map(int, chain(*groups))))
         size = max(depth, 1) if self.tile is None else self.tile

@@ -51,7 +51,7 @@ class WhatIfOptions:
 
     orders: tuple[str, ...] = option(
         "Orders of addition: sequential, channelwise, positionwise, tree, chunked(32), lanes(8), "
-        "sorted, maddubs, runtime.  [default: sequential]",
+        "sorted, maddubs, nest(ky,kx,ic), runtime.  [default: sequential]",
         ("sequential",), group=SUMS, rule=_WORDS, flag="--order", common=True,
     )  # fmt: skip
     overflows: tuple[Overflow, ...] = option(

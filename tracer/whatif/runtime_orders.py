@@ -10,7 +10,6 @@ the processor.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,15 +22,8 @@ from tracer.accumulators.nodes import nodes_that_sum
 from tracer.accumulators.spec import Bias, Register
 from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
-from tracer.accumulators.spec.orders import (
-    Level,
-    Order,
-    Positionwise,
-    Runtime,
-    Sequential,
-    Terms,
-    Tiles,
-)
+from tracer.accumulators.spec.nests import positionwise
+from tracer.accumulators.spec.orders import Level, Order, Runtime, Sequential, Terms, Tiles
 from tracer.accumulators.spec.policy import Entry, Policy, first_matches
 from tracer.analyzers.attribution import attribute
 from tracer.arithmetic import order_trees
@@ -198,7 +190,7 @@ def order_of_bytes(kernel: Kernel, facts: Mapping[str, Any]) -> Order:
     if kernel.op_type != "QLinearConv":
         return inner
     is_depthwise = weights[1] == 1 and weights[0] == kernel.attributes.get("group", 1) > 1
-    return Sequential() if is_depthwise else Positionwise(inner=inner)
+    return Sequential() if is_depthwise else positionwise(inner)
 
 
 def order_of_floats(own: Kernel, kernel: Kernel, facts: Mapping[str, Any]) -> KernelOrder:
@@ -225,7 +217,7 @@ def order_of_floats(own: Kernel, kernel: Kernel, facts: Mapping[str, Any]) -> Ke
 def _terms(own: Kernel) -> Terms:
     weights = own.shape(1) or ()
     if own.op_type in _CONVOLUTIONS:
-        return Terms(weights[1], math.prod(weights[2:]))
+        return Terms(weights[1], weights[2:])
     turned = len(weights) > 1 and not own.attributes.get("transB")
     return Terms(weights[-2] if turned else weights[-1])
 

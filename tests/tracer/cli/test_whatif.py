@@ -80,6 +80,16 @@ def page_of(text, folder):
     return without_folder(re.split(r"\n[╭─]", text)[0], folder)
 
 
+def test_nests_are_variants_that_fit_a_narrow_terminal(files, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    nests = "nest(ic,ky,kx,ic:8:12:wrap,tiles(2:10))", "nest(ky,kx,ic)"
+    options = ("--accumulator", "10:12", "--order", ",".join(nests), "--no-search")
+    code, out, _ = ask(capfd, files, *options)
+    assert (code, max(map(len, out.splitlines())) <= 80) == (0, True)
+    document = json.loads(ask(capfd, files, *options, "--json")[1])
+    assert [each["accumulator"]["order"] for each in document["variants"]] == list(nests)
+
+
 def test_files_are_rendered_again_from_the_trace(files, capfd, tmp_path):
     pytest.importorskip("matplotlib")
     kinds = ("svg", "csv", "json", "md")

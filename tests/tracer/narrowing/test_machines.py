@@ -80,7 +80,7 @@ def test_no_input_exceeds_the_registers_of_a_machine(samples, machine):
     ends = (0, 255) if need.reads_stored else (layer.grid.low, layer.grid.high)
     assert need.reads_stored == (machine != "two-level(16,5,32)")
     assert fits_already(samples, need) == fits(layer.integers, machine, layer.shape[1:], *ends)
-    fit = fit_layer(samples, layer.grid, need.registers(layer.depth, layer.window))
+    fit = fit_layer(samples, layer.grid, need.registers(layer.depth, layer.kernel))
     assert fits(fit.integers, machine, layer.shape[1:], *ends)
     for row, own in enumerate(layer.integers):
         if fits(own[None], machine, layer.shape[1:], *ends):  # it stays, bit for bit

@@ -86,7 +86,8 @@ def test_a_convolution_has_onnxruntimes_bits_in_its_order(channels, maps):
     (y,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
     for m, i, j in ((0, 0, 0), (maps - 1, 2, 3), (5, 3, 1)):
         window = x[0, :, i : i + 3, j : j + 3].reshape(-1)
-        assert added(order, Terms(channels, 9), w[m].reshape(-1), window) == y[0, m, i, j], order
+        sums = added(order, Terms(channels, (3, 3)), w[m].reshape(-1), window)
+        assert sums == y[0, m, i, j], order
 
 
 @pytest.mark.parametrize("kind", ["Gemm", "one row", "Conv", "lenet"])
@@ -196,5 +197,5 @@ def test_a_revealed_order_has_a_spelling_or_is_not_known(program, order):
 def test_where_no_kernel_runs_the_order_is_refused():
     with pytest.raises(UsageError, match="'runtime' is that of onnxruntime's kernels"):
         Accumulator(16, order="runtime").has_inner_widths(Terms(4))
-    with pytest.raises(UsageError, match="runtime within positionwise"):
+    with pytest.raises(UsageError, match="runtime within loops"):
         named("positionwise(runtime)")

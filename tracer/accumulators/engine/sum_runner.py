@@ -107,7 +107,7 @@ class Reduction:
             present = kept.reshape(-1)
             if type(order) is Sequential:
                 stored = None if self.stored is None else self.stored[:, present > 0]
-                terms = Terms(channels, len(taps))
+                terms = Terms(channels, (len(taps),))
                 yield replace(self, terms=terms, stored=stored, taps=())
             else:
                 low, high = ((end * present).tolist() for end in self._input_range)

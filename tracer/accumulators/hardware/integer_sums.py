@@ -3,7 +3,8 @@
 from tracer.accumulators.hardware import Preset
 from tracer.accumulators.spec import Register
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.orders import Level, Positionwise, Tiles
+from tracer.accumulators.spec.nests import positionwise
+from tracer.accumulators.spec.orders import Level, Tiles
 
 _FBGEMM_TERMS = 256
 """Terms of a block (KCB in PackingTraits-inl.h), after which FBGEMM spills its 16 bits."""
@@ -55,9 +56,7 @@ PRESETS = (
         accumulator=Accumulator(
             32,
             "wrap",
-            Positionwise(
-                inner=Tiles((Level(2, _SATURATING), Level(_FBGEMM_TERMS // 2, _SATURATING)))
-            ),
+            positionwise(Tiles((Level(2, _SATURATING), Level(_FBGEMM_TERMS // 2, _SATURATING)))),
             zero_points="after",
         ),
     ),
@@ -107,7 +106,7 @@ PRESETS = (
         accumulator=Accumulator(
             32,
             "wrap",
-            Positionwise(inner=Tiles((Level(2, _SATURATING), Level(2)))),
+            positionwise(Tiles((Level(2, _SATURATING), Level(2)))),
             zero_points="after",
         ),
         instead=dict.fromkeys(

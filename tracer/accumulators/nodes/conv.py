@@ -224,7 +224,7 @@ def _integer_sums(
     after = zero_points_stay(runner.accumulator, x, w)
     right, left = (x.stored(), w.stored()) if after else (x, w)
     rows = flat(left.values, 1, left.values.ndim)
-    terms = Terms(left.numbers.shape[1], int(np.prod(left.numbers.shape[2:])))
+    terms = Terms(left.numbers.shape[1], left.numbers.shape[2:])
     offset = None if bias is None else bias.astype(np.int64).reshape(-1)
     padded = not after and any(windows.before + windows.after)
     ranges = (right.low, right.high), (left.low, left.high)
@@ -280,7 +280,7 @@ def _float_sums(
     """
     is_start = x.factor is None and w.factor is None
     order = _by_position(w.numbers.shape[1], math.prod(windows.kernel), runner.block)
-    terms = Terms(w.numbers.shape[1], math.prod(windows.kernel))
+    terms = Terms(w.numbers.shape[1], windows.kernel)
     product = runner.product(
         len(x.numbers) * windows.pixels, bias if is_start else None, order, terms=terms
     )

@@ -7,14 +7,16 @@ terms, then adds the sum to 32 bits; datapaths with several levels do so too (AX
 
 An order consists of stages: the first stage sums groups of products, each further stage sums groups
 of the previous sums, and the last stage has one group. `sequential` has one stage; a tree has many.
+Nests of loops are in `nests`.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -37,19 +39,29 @@ _DIGITS = 9
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The products of one dot product: `channels` times `window` of them, windows innermost.
+    """The products of one dot product: a window for each channel, windows innermost.
 
-    A convolution has a window of kernel positions for each input channel; a matrix product has
-    windows of one.
+    The window of a convolution is its `kernel`, row by row. A matrix product has windows of one.
     """
 
     channels: int
-    window: int = 1
+    kernel: tuple[int, ...] = ()
+
+    @property
+    def window(self) -> int:
+        """The number of kernel positions."""
+        return math.prod(self.kernel)
 
     @property
     def count(self) -> int:
         """The number of products."""
         return self.channels * self.window
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Channels, and the depth, height and width of the kernel; an axis that it lacks is 1."""
+        *outer, height, width = 1, 1, *self.kernel
+        return self.channels, math.prod(outer), height, width
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,59 +144,6 @@ class Channelwise(Order):
         if terms.window == 1:
             return (one_group(terms.count),)
         return Stage(rows_of(terms.count, terms.window)), one_group(terms.channels)
-
-
-@dataclass(frozen=True, slots=True)
-class Positionwise(Order):
-    """Kernel position by kernel position, the channels innermost, in an `inner` order.
-
-    So do libraries and arrays that lay activations out with the channels last. `block` channels
-    at a time go over the whole window; 0 takes all. A matrix product has one position. Raises
-    UsageError for an inner order that depends on the products.
-    """
-
-    block: int = 0
-    inner: Order = field(default_factory=Sequential)
-
-    def __post_init__(self) -> None:
-        if self.inner.reorders or isinstance(self.inner, Positionwise | Runtime):
-            raise UsageError(
-                f"an order {self.inner} within positionwise",
-                f"It is one of {', '.join(_static())}.",
-            )
-
-    @classmethod
-    def read(cls, sizes: Sequence[str]) -> Positionwise:
-        """Returns the order with a block of channels, an inner order, or both."""
-        first, *others = sizes or ("",)
-        is_block = first.isascii() and first.isdigit() and 0 < len(first) <= _DIGITS
-        inner = others if is_block else list(sizes)
-        if len(inner) > 1:
-            raise UsageError(
-                f"order 'positionwise({','.join(sizes)})'",
-                "It is as in positionwise, positionwise(16) or positionwise(16,tiles(2:16)).",
-            )
-        block = int(first) if is_block else 0
-        if is_block:
-            check_size("a block of channels", block)
-        return cls(block, named(inner[0]) if inner else Sequential())
-
-    def stages(self, terms: Terms) -> tuple[Stage, ...]:
-        """Returns the stages of the inner order, of the terms in this order."""
-        count = terms.channels if not self.block else min(self.block, terms.channels)
-        places = np.arange(terms.count, dtype=np.intp).reshape(terms.channels, terms.window)
-        parts = [places[low : low + count].T for low in range(0, terms.channels, max(count, 1))]
-        order = np.concatenate([part.reshape(-1) for part in parts] or [places.reshape(-1)])
-        by_position = Terms(terms.window, terms.channels) if len(parts) == 1 else Terms(terms.count)
-        first, *rest = self.inner.stages(by_position)
-        return replace(first, groups=np.where(first.groups >= 0, order[first.groups], -1)), *rest
-
-    def __str__(self) -> str:
-        """The spelling that `named` reads."""
-        block = [str(self.block)] if self.block else []
-        inner = [] if self.inner == Sequential() else [str(self.inner)]
-        parts = ",".join(block + inner)
-        return f"positionwise({parts})" if parts else "positionwise"
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +262,7 @@ class Runtime(Order):
         """Raises UsageError: the order belongs to the nodes of a model that runs."""
         raise UsageError(
             "order 'runtime' is that of onnxruntime's kernels, which this does not run",
-            f"tracer interpret and whatif take it; others are {', '.join(_static())}.",
+            "tracer interpret and whatif take it; others are sequential, tree and so on.",
         )
 
 
@@ -327,6 +286,11 @@ class Level:
             check_size("a tile", self.size)
         if self.shift is not None and self.register is None:
             object.__setattr__(self, "register", Register(WIDEST))
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the sums have a register of their own."""
+        return self.register is not None or self.float_register is not None
 
     @classmethod
     def read(cls, text: str) -> Level:
@@ -425,14 +389,14 @@ class Tiles(Order):
 def named(spelling: str) -> Order:
     """Returns the order for `sequential`, `chunked(32)` and so on. Raises UsageError."""
     match = _SPELLING.fullmatch(spelling.strip())
-    if match is None or match[1] not in _orders():
-        near = suggest(spelling.partition("(")[0], _orders())
+    if match is None or match[1] not in order_readers():
+        near = suggest(spelling.partition("(")[0], order_readers())
         raise UsageError(
             f"'{spelling}' is not an order",
-            f"{near}Orders: {', '.join(_orders())}; sizes as in chunked(32).",
+            f"{near}Orders: {', '.join(order_readers())}; sizes as in chunked(32).",
         )
     try:
-        return _orders()[match[1]].read(parts(match[2], ",") if match[2] else ())
+        return order_readers()[match[1]](parts(match[2], ",") if match[2] else ())
     except TypeError as error:
         raise UsageError(
             f"order '{spelling}': {'a size is missing' if not match[2] else 'it has no size'}",
@@ -441,19 +405,14 @@ def named(spelling: str) -> Order:
 
 
 @cache
-def _orders() -> Mapping[str, type[Order]]:
-    """Returns the orders of this module by name, in lower case."""
-    return {
-        name.lower(): value
-        for name, value in sorted(globals().items())
-        if isinstance(value, type) and issubclass(value, Order) and value is not Order
-    }
+def order_readers() -> Mapping[str, Callable[[Sequence[str]], Order]]:
+    """Returns what reads the sizes of each order, by its name."""
+    from tracer.accumulators.spec import nests  # which have orders of this module within
 
-
-def _static() -> Sequence[str]:
-    """Returns the names of orders of their own that depend on no product."""
-    others = (Positionwise, Runtime)
-    return [name for name, order in _orders().items() if order not in others and not order.reorders]
+    kinds = [kind for kind in (*globals().values(), nests.Nest) if isinstance(kind, type)]
+    own = {kind.__name__.lower(): kind.read for kind in kinds if issubclass(kind, Order)}
+    del own["order"]
+    return dict(sorted({**own, "positionwise": nests.read_positionwise}.items()))
 
 
 @cache

@@ -27,7 +27,7 @@ def propose(samples: LayerSamples, need: Need) -> Proposal | None:
         return None
     most = need.largest / MARGIN * layer.grid.step * layer.scales
     order = partial_sum_extremes.find_order(
-        layer, read, need.registers(layer.depth, layer.window), most
+        layer, read, need.registers(layer.depth, layer.kernel), most
     )
     if order is None:
         return None

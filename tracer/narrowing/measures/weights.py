@@ -18,7 +18,7 @@ def on_grid(
     """Proposes weights that fit inputs on a grid: in parts of the channels, or rows of mean 0."""
     layer = samples.layer
     starts = [cut.start * layer.window for cut in fragment.cuts(layer, parts)]
-    registers = need.registers(layer.depth, layer.window)
+    registers = need.registers(layer.depth, layer.kernel)
     fit = fit_layer(samples, grid, registers.split_at(*starts) if parts > 1 else registers, centred)
     write = partial(fragment.write_layer, layer=layer, fit=fit, parts=parts)
     again = partial(on_grid, need=need, grid=grid, parts=parts, centred=centred)
