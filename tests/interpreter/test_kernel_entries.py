@@ -31,6 +31,7 @@ from tracer.interpreter.compiled_code import Entry, Task, UnfitError, loaded
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.kernels.tiles import ARRAYS
 from tracer.interpreter.numeric import windows
+from tracer.narrowing import rounding
 
 ROOT = Path(tracer.__file__).parent
 RANDOM = np.random.default_rng(0)
@@ -95,7 +96,15 @@ def scaled(rows, columns, axis):
     return paired(elements, np.full((rows, columns), 2.0, np.float32))
 
 
+def rounded():
+    """Weights rounded to registers of 8 terms."""
+    moments = rounding.gram(RANDOM.integers(0, 9, (90, 40)).astype(float))
+    limits = rounding.Limits(0, 8, *np.full((2, 3, 5), 99.0), 127, (0, 8, 16, 24, 32))
+    rounding.round_within(RANDOM.normal(0, 9, (3, 40)), rounding.Correlations.of(moments), limits)
+
+
 SCENES: dict[str, Callable[[], object]] = {
+    "rounded columns": rounded,
     "affine": lambda: node("BatchNormalization", IMAGES, *(np.ones((4, 8), np.float32))),
     "relu": lambda: node("Relu", IMAGES),
     "binary": lambda: node("Add", IMAGES, IMAGES[0]),
@@ -254,7 +263,8 @@ def loaded_name(node):
 
 def test_all_of_the_library_goes_through_the_door():
     packages = ("tracer.interpreter.kernels", "tracer.accumulators.kernels",
-                "tracer.accumulators.floats.kernels", "tracer.arithmetic.kernels")  # fmt: skip
+                "tracer.accumulators.floats.kernels", "tracer.arithmetic.kernels",
+                "tracer.narrowing.kernels")  # fmt: skip
     found = set(attributes_of_kernels())
     for path, module, attribute in found:
         if module == "task_team":  # what the door itself opens

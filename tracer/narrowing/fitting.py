@@ -12,34 +12,53 @@ import numpy as np
 from tracer.narrowing import partial_sum_extremes
 from tracer.narrowing.layers import Grid, Layer
 from tracer.narrowing.requirement import MARGIN, OUTER_BITS, Need, Registers
-from tracer.narrowing.rounding import Correlations, Limits, product, round_within, share
+from tracer.narrowing.rounding import (
+    Correlations,
+    Limits,
+    gram,
+    integer_product,
+    product,
+    round_within,
+    share,
+)
 from tracer.narrowing.samples import LayerSamples
 from tracer.support.types import Array, FloatArray
 
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Means of inputs (K,) and outputs (M,), and mean products: about the means if `centred`."""
+    """Means of inputs (K,) and outputs (M,), and mean products: about the means if `centred`.
+
+    Without the products of the inputs, `second`, there are `samples` of integer inputs (count, K)
+    and of outputs (count, M) about their means.
+    """
 
     mean: FloatArray
     wanted: FloatArray
-    second: FloatArray
+    second: FloatArray | None
     cross: FloatArray
     power: FloatArray
+    samples: tuple[FloatArray, FloatArray] | None = None
 
     @classmethod
-    def of(cls, inputs: FloatArray, outputs: FloatArray, centred: bool) -> Moments:
-        """Returns the moments of inputs (count, K) and outputs (count, M)."""
+    def of(
+        cls, inputs: FloatArray, outputs: FloatArray, centred: bool, has_second: bool = True
+    ) -> Moments:
+        """Returns the moments of integer inputs (count, K) and outputs (count, M)."""
         count, mean, wanted = len(inputs), np.zeros(inputs.shape[1]), np.zeros(outputs.shape[1])
         if centred:
             mean, wanted = inputs.mean(0), outputs.mean(0)
         y = outputs - wanted
-        second = product(inputs.T, inputs) / count - mean[:, None] * mean
         cross = product(y.T, inputs) / count - y.mean(0)[:, None] * mean
-        return cls(mean, wanted, second, cross, (y**2).mean(0))
+        power = (y**2).mean(0)
+        if not has_second:
+            return cls(mean, wanted, None, cross, power, (inputs, y))
+        second = gram(inputs) / count - mean[:, None] * mean
+        return cls(mean, wanted, second, cross, power)
 
     def without(self, means: FloatArray) -> Moments:
         """Returns the moments of outputs that lack `means` (M,) times the sum of the inputs."""
+        assert self.second is not None
         with_sum = self.cross.sum(1)
         return Moments(
             self.mean,
@@ -54,13 +73,21 @@ class Moments:
         wanted, cross, power = (
             np.repeat(each[part], times, 0) for each in (self.wanted, self.cross, self.power)
         )
-        return Moments(self.mean, wanted, self.second, cross, power)
+        samples = self.samples
+        if samples is not None:
+            samples = samples[0], np.repeat(samples[1][:, part], times, 1)
+        return Moments(self.mean, wanted, self.second, cross, power, samples)
 
     def error(self, integers: FloatArray, units: FloatArray, bias: FloatArray) -> FloatArray:
         """Returns the mean squares (M,) of what a bias (M,) and weights lose.
 
         The weights are integers (M, K) times units (M,).
         """
+        if self.samples is not None:
+            inputs, outputs = self.samples
+            lost = outputs + self.wanted - integer_product(inputs, integers.T) * units - bias
+            return np.asarray((lost**2).mean(0))
+        assert self.second is not None
         offset = self.wanted - self.of_mean(integers) * units - bias
         real = integers * units[:, None]
         square = (product(integers, self.second) * integers).sum(1) * units**2
@@ -94,7 +121,8 @@ class Fit:
 
     `bias` (M,) are integers in the unit of the sums, None for a layer without. `means` (M,), if
     there are some, times the sum of the inputs are added afterwards; sums are in real units.
-    `error` and `power` are the mean squares of what the outputs lose and are.
+    `error` and `power` are the mean squares of what the outputs lose and are. `steps` are the
+    first and the last of the tried units that are the best of a row.
     """
 
     grid: Grid
@@ -104,6 +132,7 @@ class Fit:
     means: FloatArray | None = field(repr=False)
     error: float
     power: float
+    steps: tuple[int, int]
 
 
 def sqnr_db(error: float, power: float) -> float:
@@ -147,13 +176,17 @@ def excess(layer: Layer, need: Need) -> float:
 
 
 def fit_layer(
-    samples: LayerSamples, grid: Grid, registers: Registers, centred: bool = False
+    samples: LayerSamples,
+    grid: Grid,
+    registers: Registers,
+    centred: bool = False,
+    steps: slice = slice(None),
 ) -> Fit:
     """Fits a layer to registers, with its inputs on `grid`.
 
     Each row has the step at which its outputs lose the least; all rows share one where the stored
     weights have one scale. The bias makes up for the mean of what they lose. With `centred`, the
-    rows lack their mean, which is a term of its own.
+    rows lack their mean, which is a term of its own. `steps` are those of the units that are tried.
 
     For a machine, rows that fit it already stay as they are, bit for bit.
     """
@@ -161,7 +194,8 @@ def fit_layer(
         order, kept = list(registers.order), np.zeros(len(samples.layer.integers), bool)
         if grid == samples.layer.grid and not samples.layer.zero:
             kept = rows_that_fit(samples.layer, registers)
-        fit = fit_layer(samples.in_order(order), grid, replace(registers, order=None), centred)
+        plain = replace(registers, order=None)
+        fit = fit_layer(samples.in_order(order), grid, plain, centred, steps)
         integers = np.empty_like(fit.integers)
         integers[:, order] = fit.integers
         return _with_rows(samples, replace(fit, integers=integers), kept)
@@ -171,13 +205,16 @@ def fit_layer(
         least = samples.least_units(registers)
     problem, groups = _Problem(layer, grid, registers, centred), list[_Group]()
     for number, rows in enumerate(np.split(np.arange(len(layer.integers)), layer.groups)):
-        moments = Moments.of(inputs[:, number], samples.wanted[:, rows], layer.bias is not None)
-        groups.append(problem.group(rows, moments, least[rows]))
-    units = [problem.units(each) for each in groups]
+        outputs, base = samples.wanted[:, rows], None
+        if samples.shares and not centred:
+            base = _base(samples)
+        moments = Moments.of(inputs[:, number], outputs, layer.bias is not None, base is None)
+        groups.append(problem.group(rows, moments, least[rows], base))
+    units = [problem.units(each)[:, steps] for each in groups]
     if layer.has_one_scale:
         units = problem.one_unit(groups, units)
     parts = [part for pair in zip(groups, units, strict=True) for part in problem.best(*pair)]
-    integers, unit, bias, errors = (np.concatenate(each) for each in zip(*parts, strict=True))
+    integers, unit, bias, errors, best = (np.concatenate(e) for e in zip(*parts, strict=True))
     return Fit(
         grid,
         integers,
@@ -186,6 +223,7 @@ def fit_layer(
         np.concatenate([each.means for each in groups]) / grid.step if centred else None,
         float(errors.sum()),
         float((samples.wanted**2).mean(0).sum()),
+        (int(best.min()), int(best.max())),
     )
 
 
@@ -208,8 +246,19 @@ def _with_rows(samples: LayerSamples, fit: Fit, kept: Array) -> Fit:
     return replace(fit, integers=integers, scales=scales, bias=bias, error=error)
 
 
-_Rows = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
-"""Integers, units, biases and errors of some rows."""
+def _base(samples: LayerSamples) -> tuple[Correlations, float]:
+    """Returns the correlations of inputs on the layer's own grid, and the share of the diagonal."""
+    if not samples.base:
+        inputs = samples.layer.grid.integers(samples.read[:, 0])
+        is_centred = samples.layer.bias is not None
+        second = Moments.of(inputs, samples.wanted[:, :1], is_centred).second
+        assert second is not None
+        samples.base.append((Correlations.of(second), share(second)))
+    return samples.base[0]
+
+
+_Rows = tuple[FloatArray, FloatArray, FloatArray, FloatArray, Array]
+"""Integers, units, biases, errors and numbers of the steps of some rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +284,26 @@ class _Problem:
     registers: Registers
     centred: bool
 
-    def group(self, rows: Array, moments: Moments, least: FloatArray) -> _Group:
-        """Returns rows that read the same inputs."""
-        inputs, toward = Correlations.of(moments.second), self.layer.weights[rows] * self.grid.step
-        ideal = inputs.solve(moments.cross + share(moments.second) * toward)
-        means = ideal.mean(1) if self.centred else np.zeros(len(ideal))
-        return _Group(inputs, moments.without(means), ideal - means[:, None], means, least)
+    def group(
+        self,
+        rows: Array,
+        moments: Moments,
+        least: FloatArray,
+        base: tuple[Correlations, float] | None,
+    ) -> _Group:
+        """Returns rows that read the same inputs, which are correlated much as in the `base`."""
+        toward, ratio = self.layer.weights[rows] * self.grid.step, 1.0
+        if base is None:
+            assert moments.second is not None
+            inputs, added = Correlations.of(moments.second), share(moments.second)
+        else:
+            (inputs, added), ratio = base, (self.layer.grid.step / self.grid.step) ** 2
+        ideal = inputs.solve(moments.cross / ratio + added * toward)
+        means = np.zeros(len(ideal))
+        if self.centred:
+            means = ideal.mean(1)
+            moments, ideal = moments.without(means), ideal - means[:, None]
+        return _Group(inputs, moments, ideal, means, least)
 
     def units(self, group: _Group) -> FloatArray:
         """Returns the units (rows, steps) that are tried for each row."""
@@ -265,10 +328,13 @@ class _Problem:
     def best(self, group: _Group, units: FloatArray) -> Iterator[_Rows]:
         """Yields the best of the units of each row, some rows after others."""
         for integers, unit, bias, errors in self._tried(group, units):
-            best = np.arange(len(errors)), errors.argmin(1)
-            yield integers[best], unit[best], bias[best], errors[best]
+            steps = errors.argmin(1)
+            best = np.arange(len(errors)), steps
+            yield integers[best], unit[best], bias[best], errors[best], steps
 
-    def _tried(self, group: _Group, units: FloatArray) -> Iterator[_Rows]:
+    def _tried(
+        self, group: _Group, units: FloatArray
+    ) -> Iterator[tuple[FloatArray, FloatArray, FloatArray, FloatArray]]:
         """Yields integers (rows, steps, K), and the others (rows, steps), for all units."""
         steps = units.shape[1]
         height = max(_MOST_NUMBERS // (self.layer.depth * steps), 1)

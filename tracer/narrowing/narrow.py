@@ -19,6 +19,7 @@ from tracer.containment.activity import Progress
 from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.numeric import parallel
 from tracer.interpreter.observers import Observer
 from tracer.interpreter.values import Value
 from tracer.narrowing import fitting, samples
@@ -176,7 +177,8 @@ def narrow_graph(
     """
     narrowing = _Narrowing(model, needs, dear)
     asked = {key: each for key, each in sums.items() if key in needs}
-    walk(model, asked, batches, narrowing.change, progress)
+    with parallel.threads(None):
+        walk(model, asked, batches, narrowing.change, progress)
     narrowing.editor.prune()
     return narrowing.editor.proto, narrowing.changes
 

@@ -15,13 +15,14 @@ order, which IEEE 754 defines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracer.interpreter.numeric import compiled, products
+from tracer.interpreter.compiled_code import loaded
+from tracer.interpreter.numeric import compiled, parallel, products
 from tracer.interpreter.numeric.tensors import is_half
 from tracer.support.types import Array, FloatArray
 
@@ -50,24 +51,83 @@ def product(left: Array, right: Array) -> FloatArray:
             rounded, unit = _rounded(other, room - small, -2 if other is right else -1)
             pair = (own, rounded) if own is left else (rounded, own)
             return np.asarray(np.matmul(*pair) * unit)
-    bits = room // 2  # of two parts of each factor; the product of the last is left out
-    (a, unit), (b, other) = _rounded(left, bits, -1), _rounded(right, bits, -2)
-    a_rest, a_unit = _rounded(left - a * unit, bits, -1)
-    b_rest, b_unit = _rounded(right - b * other, bits, -2)
-    result = np.matmul(a_rest, b) * a_unit * other
-    result += np.matmul(a, b_rest) * unit * b_unit
-    result += np.matmul(a, b) * unit * other
-    return np.asarray(result)
+    stack = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    result = np.zeros((*stack, left.shape[-2], right.shape[-1]))
+    add_product(result, left, right)
+    return result
 
 
-def coarse(left: Array, right: Array) -> FloatArray:
-    """Returns the product (M, P) of factors that are rounded to half of the bits of a sum.
+def add_product(
+    total: FloatArray, left: FloatArray, right: FloatArray, is_lower: bool = False
+) -> None:
+    """Adds the product of (stacks of) matrices (..., M, K) and (..., K, P) to `total` (..., M, P).
 
-    Half are 24 for sums of 32 products, as many as float32 has.
+    Factors are rounded to two parts; the product of the last ones is left out. If only the lower
+    triangle of the total counts, most of what is above it stays as it was.
     """
     bits = (_EXACT - int(left.shape[-1]).bit_length()) // 2
-    (a, unit), (b, other) = _rounded(left, bits, -1), _rounded(right, bits, -2)
-    return np.asarray(a @ b * unit * other)
+    (a, a_rest), (b, b_rest) = _parts(left, bits, -1), _parts(right, bits, -2)
+
+    def add(rows: slice) -> None:
+        columns = slice(rows.stop if is_lower else None)
+        added = a_rest[..., rows, :] @ b[..., columns]
+        added += a[..., rows, :] @ b_rest[..., columns]
+        added += a[..., rows, :] @ b[..., columns]
+        total[..., rows, columns] += added
+
+    _share(total.shape[-2], add)
+
+
+def gram(integers: FloatArray) -> FloatArray:
+    """Returns the products (K, K) of the columns of integers (count, K), exactly.
+
+    It adds as many rows at a time as float32 holds the sums of.
+    """
+    height = (1 << 24) // max(int(np.abs(integers).max(initial=1)) ** 2, 1)
+    if height < _ROWS:
+        return product(integers.T, integers)
+    single, size = integers.astype(np.float32), integers.shape[1]
+    result = np.zeros((size, size))
+
+    def add(rows: slice) -> None:
+        for part in parallel.pieces(len(single), height):
+            result[rows, : rows.stop] += single[part, rows].T @ single[part, : rows.stop]
+
+    _share(size, add)
+    return np.asarray(np.tril(result) + np.tril(result, -1).T)
+
+
+def integer_product(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Returns the exact product of integers (M, K) and (K, P), whose sums stay below 2^53."""
+    most = np.abs(left).max(initial=0) * np.abs(right).sum(0).max(initial=0)
+    kind = np.float32 if most < 1 << 24 else np.float64
+    a: Array = left.astype(kind)
+    b: Array = right.astype(kind)
+    result = np.empty((len(left), right.shape[1]))
+
+    def fill(rows: slice) -> None:
+        result[rows] = a[rows] @ b
+
+    _share(len(left), fill)
+    return result
+
+
+_ROWS = 256
+"""Rows of a product that a thread computes at a time: they stay in its cache."""
+
+
+def _share(rows: int, work: Callable[[slice], None]) -> None:
+    """Calls `work` for some rows at a time, from all threads."""
+    parts = parallel.pieces(rows, _ROWS)
+    parallel.run_blocks(len(parts), lambda number: work(parts[number]))
+
+
+def _parts(values: FloatArray, bits: int, axis: int) -> tuple[FloatArray, FloatArray]:
+    """Returns values rounded to `bits` bits along an axis, and what is left, rounded likewise."""
+    integers, unit = _rounded(values, bits, axis)
+    first = integers * unit
+    integers, unit = _rounded(values - first, bits, axis)
+    return first, integers * unit
 
 
 def _rounded(values: FloatArray, bits: int, axis: int) -> tuple[FloatArray, FloatArray]:
@@ -75,7 +135,7 @@ def _rounded(values: FloatArray, bits: int, axis: int) -> tuple[FloatArray, Floa
     most = np.abs(values).max(axis, keepdims=True, initial=0)
     _, exponents = np.frexp(most)
     exponents = np.where(most > 0, np.maximum(exponents - bits, -1000), 0)
-    integers = np.rint(np.ldexp(values, -exponents))
+    integers = np.rint(values * np.ldexp(1.0, -exponents))
     return integers, np.ldexp(1.0, exponents)
 
 
@@ -96,7 +156,7 @@ def cholesky(matrix: FloatArray) -> FloatArray:
             panel[column + 1 :, column + 1 :] -= below[:, None] * below[: stop - start - column - 1]
         left[start:, start:stop] = panel
         behind = panel[stop - start :]
-        left[stop:, stop:] -= product(behind, behind.T)
+        add_product(left[stop:, stop:], -behind, behind.T, is_lower=True)
     return np.tril(left)
 
 
@@ -111,7 +171,7 @@ def inverse(lower: FloatArray) -> FloatArray:
             rows[row] /= block[row, row]
             rows[row + 1 :] -= block[row + 1 :, row, None] * rows[row]
         result[start:stop, :stop] = rows
-        result[stop:, :stop] -= product(lower[stop:, start:stop], rows)
+        add_product(result[stop:, :stop], -lower[stop:, start:stop], rows)
     return result
 
 
@@ -140,8 +200,11 @@ def _multiply(a: Array, b: Array) -> Array:
     return np.asarray(product(a, b), np.result_type(a, b))
 
 
+_KERNELS = "tracer.narrowing.kernels"
 _ROUNDED_COLUMNS = 32
 """Columns between two updates of the columns behind them: few large products are fast."""
+_ROUNDED_NUMBERS, _LEAST_ROWS = 1 << 18, 64
+"""Weights that a thread rounds at a time, and rows: they stay in its cache."""
 _DAMPING = 0.01
 """Share of the mean of the diagonal that is added to it: inputs may be dependent, or always 0."""
 
@@ -180,6 +243,21 @@ class Limits:
         """Whether the sums of all rows of integers (rows, K) stay within the limits."""
         top, bottom = self.extremes(weights)
         return bool((top <= self.above).all() and (bottom <= self.below).all())
+
+    def of_rows(self, rows: slice) -> Limits:
+        """Returns the limits of some rows."""
+        return replace(self, above=self.above[rows], below=self.below[rows])
+
+    def room(self, weights: FloatArray) -> tuple[FloatArray, FloatArray, tuple[int, int, int]]:
+        """Returns what rounds weights (rows, K): see `room`, `shrink` and `ends` of the kernel."""
+        budget = np.minimum(self.above, self.below) / self.span
+        parts = np.split(weights, self.starts[1:], axis=1)
+        shrink = [
+            np.stack([_threshold(sign * each, budget[:, n]) for n, each in enumerate(parts)])
+            for sign in (1, -1)
+        ]
+        room = np.stack([self.above.T, self.below.T]).astype(np.float64, "C")
+        return room, np.stack(shrink), (self.low, self.high, self.most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,61 +301,37 @@ def share(second_moments: FloatArray) -> float:
 
 def round_within(weights: FloatArray, inputs: Correlations, limits: Limits) -> FloatArray:
     """Returns integers (rows, K) within `limits` that multiply inputs much as `weights` do."""
-    order, factor = inputs.order, inputs.factor
-    left = np.ascontiguousarray(weights.T[order])
-    integers = np.zeros_like(left)
-    room = _Room(limits, weights)
-    registers = np.searchsorted(limits.starts, order, side="right") - 1
-    for start in range(0, len(left), _ROUNDED_COLUMNS):
-        stop = min(start + _ROUNDED_COLUMNS, len(left))
-        errors = np.empty_like(left[start:stop])
-        for column in range(start, stop):
-            integers[column] = room.round_column(left[column], registers[column])
-            error = errors[column - start]
-            error[:] = (left[column] - integers[column]) / factor[column, column]
-            left[column + 1 : stop] -= factor[column, column + 1 : stop, None] * error
-        left[stop:] -= coarse(factor[start:stop, stop:].T, errors)
+    factor, depth = inputs.factor, weights.shape[1]
+    registers = np.searchsorted(limits.starts, inputs.order, side="right") - 1
+    blocks = parallel.pieces(depth, _ROUNDED_COLUMNS)
+    behind = [halved(factor[each, each.stop :].T, each.stop - each.start, -1) for each in blocks]
     result = np.empty_like(weights)
-    result[:, order] = integers.T
+
+    def fill(rows: slice) -> None:
+        left = np.ascontiguousarray(weights[rows].T[inputs.order])
+        room, shrink, ends = limits.of_rows(rows).room(weights[rows])
+        integers = np.empty_like(left)
+        for block, shares in zip(blocks, behind, strict=True):
+            own = np.ascontiguousarray(factor[block, block])
+            errors = np.empty_like(left[block])
+            loaded("columns", _KERNELS).round_block(
+                left[block], own, registers[block], room, shrink, ends, integers[block], errors
+            )
+            left[block.stop :] -= shares @ halved(errors, len(errors), -2)
+        result[rows, inputs.order] = integers.T
+
+    parts = parallel.pieces(len(weights), max(_ROUNDED_NUMBERS // depth, _LEAST_ROWS))
+    parallel.run_blocks(len(parts), lambda number: fill(parts[number]))
     return result
 
 
-class _Room:
-    """What the integers of the next columns may add to the registers of each row."""
+def halved(values: FloatArray, depth: int, axis: int) -> FloatArray:
+    """Returns values rounded along an axis, so that sums of `depth` products of two are exact.
 
-    def __init__(self, limits: Limits, weights: FloatArray) -> None:
-        self._limits = limits
-        self._above, self._below = limits.above.T.copy(), limits.below.T.copy()
-        budget = np.minimum(limits.above, limits.below) / limits.span
-        parts = np.split(weights, limits.starts[1:], axis=1)
-        self._shrink = [
-            np.stack([_threshold(sign * each, budget[:, n]) for n, each in enumerate(parts)])
-            for sign in (1, -1)
-        ]
-
-    def round_column(self, weights: FloatArray, register: int) -> FloatArray:
-        """Returns the integers (rows,) for a column of a register, and takes their room."""
-        low, high = self._limits.low, self._limits.high
-        above, below = self._above[register], self._below[register]
-        positive, negative = (shrink[register] for shrink in self._shrink)
-        shrunk = np.maximum(weights - positive, 0) - np.maximum(-weights - negative, 0)
-        most = np.minimum(_times(above, high), _times(below, -low))
-        least = np.minimum(_times(above, -low), _times(below, high))
-        limit = self._limits.most
-        integers: FloatArray = np.clip(
-            np.rint(shrunk), -np.minimum(least, limit), np.minimum(most, limit)
-        )
-        above -= np.maximum(integers * high, integers * low)
-        below -= np.maximum(-integers * low, -integers * high)
-        return integers
-
-
-def _times(room: FloatArray, value: int) -> FloatArray:
-    """Returns how often `value` >= 0 fits into `room`."""
-    if value == 0:
-        return np.full(room.shape, np.inf)
-    result: FloatArray = np.maximum(np.floor(room / value), 0)
-    return result
+    Each has half of the bits: 23 for sums of 32 products, as many as float32 has.
+    """
+    integers, unit = _rounded(values, (_EXACT - depth.bit_length()) // 2, axis)
+    return integers * unit
 
 
 def _threshold(weights: FloatArray, budget: FloatArray) -> FloatArray:
@@ -285,9 +339,12 @@ def _threshold(weights: FloatArray, budget: FloatArray) -> FloatArray:
 
     It is the projection onto the simplex (Duchi et al., ICML 2008), and 0 where they fit already.
     """
-    falling = -np.sort(-np.maximum(weights, 0), axis=1)
+    result = np.zeros(len(weights))
+    positive = np.maximum(weights, 0)
+    (over,) = np.nonzero(positive.sum(1) > budget * (1 - 1e-9))
+    falling = -np.sort(-positive[over], axis=1)
     sums = np.cumsum(falling, axis=1)
-    excess = (sums - budget[:, None]) / np.arange(1, falling.shape[1] + 1)
+    excess = (sums - budget[over, None]) / np.arange(1, falling.shape[1] + 1)
     last = np.maximum((falling > excess).sum(1) - 1, 0)
-    result: FloatArray = np.maximum(excess[np.arange(len(excess)), last], 0)
+    result[over] = np.maximum(excess[np.arange(len(excess)), last], 0)
     return result

@@ -11,7 +11,7 @@ from tracer.interpreter.values import Value
 from tracer.narrowing import partial_sum_extremes
 from tracer.narrowing.layers import Layer, PlainSum
 from tracer.narrowing.requirement import MARGIN, Registers
-from tracer.narrowing.rounding import product
+from tracer.narrowing.rounding import Correlations, product
 from tracer.support.types import Array, FloatArray
 
 _LEAST, _FOR_EACH_INPUT = 2048, 4
@@ -22,6 +22,8 @@ _MOST_OUTPUTS = 1 << 22
 """Outputs of a node without weights that are compared."""
 _FEW, _MANY = 64, 256
 """Output channels on which changes of a layer with more than many of them are compared."""
+_FEWEST, _DEEP = 16, 512
+"""The same for layers of more than so many inputs: their factors take as long as all else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +37,24 @@ class LayerSamples:
     wide: FloatArray = field(repr=False)
     read: FloatArray = field(repr=False)
     wanted: FloatArray = field(repr=False)
+    shares: bool = False
+    """Whether fits on all grids share the correlations of inputs on the layer's own grid."""
+    base: list[tuple[Correlations, float]] = field(default_factory=list, init=False, repr=False)
+    """These correlations, once they are known."""
     _least_units: dict[Registers, FloatArray] = field(default_factory=dict, init=False, repr=False)
 
     def some_outputs(self) -> LayerSamples:
-        """Returns some of the output channels, evenly spaced; all where they are not many."""
-        outputs = len(self.layer.integers)
-        if outputs <= _MANY or self.layer.groups > 1:
+        """Returns some of the output channels, evenly spaced; all where they are not many.
+
+        There are fewer for a layer that is large, whose grids share correlations as well.
+        """
+        outputs, is_large = len(self.layer.integers), self.layer.depth > _DEEP
+        if (outputs <= _MANY and not is_large) or self.layer.groups > 1:
             return self
-        rows = np.linspace(0, outputs - 1, _FEW).astype(np.int64)
-        return LayerSamples(self.layer.of_outputs(rows), self.wide, self.read, self.wanted[:, rows])
+        few = min(_FEWEST if is_large else _FEW, outputs)
+        rows = np.linspace(0, outputs - 1, few).astype(np.int64)
+        some = self.layer.of_outputs(rows)
+        return LayerSamples(some, self.wide, self.read, self.wanted[:, rows], is_large)
 
     def in_order(self, order: Sequence[int]) -> LayerSamples:
         """Returns the samples with the terms of the layer in an order (K,)."""

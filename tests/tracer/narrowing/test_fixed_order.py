@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tracer
 from tests.examples import examples
-from tracer.interpreter.numeric import products
+from tracer.interpreter.numeric import parallel, products
 from tracer.narrowing import rounding
 
 ROOT = Path(__file__).parents[3]
@@ -33,11 +33,16 @@ def factors(seed, integers):
     return left, right, random.permutation(depth)
 
 
+def halved_product(left, right):
+    depth = left.shape[1]
+    return rounding.halved(left, depth, -1) @ rounding.halved(right, depth, -2)
+
+
 @examples(60)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["left", "right", "none"]))
 def test_the_order_of_the_terms_changes_no_bit_of_a_product(seed, integers):
     left, right, order = factors(seed, integers)
-    for multiply in (rounding.product, rounding.coarse):
+    for multiply in (rounding.product, halved_product):
         found = multiply(left, right)
         assert np.array_equal(found, multiply(left[:, order], right[order]))
         assert np.array_equal(found[::-1], multiply(left[::-1], right))
@@ -51,13 +56,19 @@ def test_a_product_is_the_product(seed, integers):
     scale = np.abs(left).max(1, keepdims=True) * np.abs(right).max(0) * left.shape[1]
     bits = 28 if integers != "none" else 40
     assert (np.abs(rounding.product(left, right) - exact) <= scale * 2.0**-bits).all()
-    assert (np.abs(rounding.coarse(left, right) - exact) <= scale * 2.0**-20).all()
+    assert (np.abs(halved_product(left, right) - exact) <= scale * 2.0**-20).all()
 
 
 def test_products_of_small_integers_are_exact():
     random = np.random.default_rng(3)
     codes = random.integers(0, 256, (3000, 40))
     assert np.array_equal(rounding.product(codes.T, codes), codes.T @ codes)
+    for most in (255, 5, 4000):  # sums of whole bytes, of all rows, and of none fit float32
+        codes = random.integers(-most, most + 1, (700, 300))
+        with parallel.threads(2):
+            assert np.array_equal(rounding.gram(codes.astype(float)), codes.T @ codes)
+            other = rounding.integer_product(codes.astype(float), codes.T[:, :40].astype(float))
+        assert np.array_equal(other, codes @ codes.T[:, :40])
 
 
 @pytest.mark.parametrize("size", [1, 2, 47, 48, 49, 150])

@@ -1,0 +1,1 @@
+"""Kernels of narrowing: weights that are rounded column by column."""
