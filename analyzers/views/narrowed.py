@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from tracer.accumulators.exactness import Exactness
 from tracer.analyzers import toolchains, whatif
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.drawing import HIGH, PLAIN, empty_figure, plain
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _INCHES = (6.4, 3.6)
+_MOST_REASONS = 5
 _ASKED, _NOT_ASKED = 2, 7
 """Ranks of the widths that the guarantee is about, and of the others."""
 _LAST = ("measure", "energy_before", "energy")
@@ -54,6 +56,8 @@ def page(result: Narrowed, options: ViewOptions) -> Page:
     machine = result.settings.get("machine")
     sums = f"registers of {machine}" if machine else f"sums of {result.bits} bits"
     title = f"{result.model.name} · {sums}"
+    if result.settings.get("exact"):
+        title += ", powers of two"
     if result.settings["tile"] is not None:
         title += f", {result.settings['tile']} terms each"
     if result.settings["weight_bits"] is not None:
@@ -223,14 +227,34 @@ def _sentences(result: Narrowed) -> Iterator[str]:
         for value in (result.score, scores.narrowed, scores.saturated)
     )
     data = f"{plural(result.samples, 'sample')} of {result.settings['test']}"
-    yield (
-        f"{before} in wide accumulators, {after} narrowed, {saturated} where sums saturate ({data})"
-    )
+    if result.settings.get("exact"):
+        yield f"{before} before, {after} in powers of two ({data})"
+        if result.certificate is not None and result.certificate.exact is not None:
+            yield from exactness(result.certificate.exact)
+    else:
+        others = f"{after} narrowed, {saturated} where sums saturate"
+        yield f"{before} in wide accumulators, {others} ({data})"
     if result.energy is not None:
         wide, narrow = result.energies
         unit, model = result.energy.unit, result.energy.model
         least = "at least " if any(node.energy is None for node in result.nodes) else ""
         yield f"energy per sample: {least}{si(wide)} -> {si(narrow)} {unit} ({model})"
+
+
+def exactness(proved: Exactness) -> Iterator[str]:
+    """Yields what is proved of the float operations of a model, and which nodes may round."""
+    exact = [name for name, holds in proved.outputs.items() if holds]
+    if len(exact) == len(proved.outputs):
+        yield f"no float operation rounds: {', '.join(exact)} has the same bits on every machine"
+        return
+    until = ", ".join([*exact, *proved.tensors]) or "none"
+    yield (
+        f"{plural(len(proved.inexact), 'node')} may round, and {len(proved.after)} read their "
+        f"results; tensors with the same bits on every machine: {until}"
+    )
+    yield from (f"{node}: {why}" for node, why in list(proved.inexact.items())[:_MOST_REASONS])
+    if len(proved.inexact) > _MOST_REASONS:
+        yield f"… and {len(proved.inexact) - _MOST_REASONS} more"
 
 
 def _promises(result: Narrowed) -> Iterator[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 
+from tracer.accumulators import exactness
 from tracer.accumulators.nodes import nodes_that_sum
 from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
 from tracer.accumulators.spec.policy import Entry, Policy
@@ -18,14 +20,14 @@ from tracer.analyzers.energy import EnergyModel
 from tracer.api.narrow import NarrowArguments
 from tracer.containment import signals
 from tracer.containment.activity import Progress
-from tracer.errors import ModelError
+from tracer.errors import ModelError, UsageError
 from tracer.exporters import writing
 from tracer.exporters.subject import open_subject
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, without_split
-from tracer.narrowing import attempts, requirement, rounding
+from tracer.narrowing import attempts, exact, requirement, rounding
 from tracer.narrowing.attempts import Attempt, Attempts, Evaluation
 from tracer.quantization import bit_reduction
 from tracer.quantization.calibration import CalibrationSamples
@@ -88,8 +90,7 @@ def narrow(call: NarrowArguments) -> Narrowed:
         writing.check_target(target, call.force)
         check_writable(certificate_beside(target), call.force)
     # before minutes are spent: raises UsageError
-    widths = [call.bits] if isinstance(call.bits, int) else call.bits
-    wide_sums, tried = requirement.parse_widths(widths, call.tile, call.guarantee)
+    wide_sums, tried = requirement.parse_widths(_widths(call), call.tile, call.guarantee)
     folder = Path(call.data_dir)
     report, batch = call.report, call.batch
     loaded = open_subject(call.model)
@@ -107,13 +108,13 @@ def narrow(call: NarrowArguments) -> Narrowed:
     before, judge = evaluation.before, judgement(metric, call.budget)
     samples = CalibrationSamples(calibration, batch)
     trying = Attempts(subject, samples, evaluation, judge, call.guarantee, report)
-    made = [trying.at(width) for width in tried]
+    made = [trying.exact_at(width) if call.exact else trying.at(width) for width in tried]
     best = trying.narrowest(made)
     result = Narrowed(
         model=ModelInfo.of(loaded),
         settings={
             "bits": str(wide_sums), "guarantee": call.guarantee, "tile": call.tile,
-            "machine": tried[0].machine or None,
+            "machine": tried[0].machine or None, "exact": call.exact,
             "weight_bits": call.weight_bits,
             "data": calibration.name, "limit": call.limit, "test": tested.name,
             "budget": call.budget,
@@ -129,9 +130,21 @@ def narrow(call: NarrowArguments) -> Narrowed:
     )  # fmt: skip
     if not tried[0].machine:  # energies are of widths
         result = with_energies(result, wide, tested, energy_model)
-    proto, certificate = _write_result(best, target)  # last: what fails before leaves no file
+    proto, certificate = _write_result(
+        best, target, call.exact
+    )  # last: what fails before leaves no file
     noted = (*result.notes, *writing.notes(proto))
     return replace(result, proto=proto, certificate=certificate, notes=noted)
+
+
+def _widths(call: NarrowArguments) -> str | Sequence[int]:
+    """Returns the widths that are asked for. Raises UsageError for options that exclude others."""
+    if call.exact == (call.bits is not None):
+        raise UsageError("one of --bits and --exact says what sums must fit", "Give one of them.")
+    if call.exact and (call.tile is not None or call.guarantee != "any-input"):
+        raise UsageError("--exact is for any input and order", "Omit --tile and --guarantee.")
+    asked = exact.BITS if call.bits is None else call.bits
+    return [asked] if isinstance(asked, int) else asked
 
 
 def _quantized(
@@ -171,19 +184,20 @@ def _without_layers(model: Model, why: str) -> ModelError:
 
 
 def _write_result(
-    attempt: Attempt, target: Path | None
+    attempt: Attempt, target: Path | None, is_exact: bool
 ) -> tuple[onnx.ModelProto, Guarantee | None]:
     """Returns the model with its certificate, and writes both where there is a target."""
     sums, model = attempt.after.sums, loading.from_proto(attempt.proto)
     every, machine = nodes_that_sum(model), attempt.width.machine
+    proved = exactness.prove(attempt.proto) if is_exact else None
     if target is None:
-        return attempt.proto, guarantee(model.sha256, sums, every, machine)
+        return attempt.proto, guarantee(model.sha256, sums, every, machine, proved)
 
     def content(digest: str) -> bytes | None:
-        proof = guarantee(digest, sums, every, machine)
+        proof = guarantee(digest, sums, every, machine, proved)
         return None if proof is None else proof.to_json()
 
     beside = certificate_beside(target)
     signals.lift_limit()
     proto = writing.write_beside(attempt.proto, target, beside, content)
-    return proto, guarantee(loading.sha256(target), sums, every, machine)
+    return proto, guarantee(loading.sha256(target), sums, every, machine, proved)

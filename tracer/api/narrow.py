@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
-from tracer.support.arguments import TEXT, Rule, amount, either, integer, maybe, option, several
+from tracer.support.arguments import (
+    FLAG,
+    TEXT,
+    Rule,
+    amount,
+    either,
+    integer,
+    maybe,
+    option,
+    several,
+)
 
 if TYPE_CHECKING:
     from tracer.exporters.subject import ModelSource
@@ -28,15 +38,20 @@ class NarrowArguments(Contained):
     """The arguments of `narrow`."""
 
     model: ModelSource
-    bits: int | str | Sequence[int] = option(
+    bits: int | str | Sequence[int] | None = option(
         "Width that all sums must fit: 16. 'conv1=18,*=16' sets it by node, operator or module. "
         "12:20 tries each width, and keeps the narrowest within the budget. x86-maddubs, or any "
         "preset, changes what overflows in the registers of that machine.",
-        group=_SUMS, rule=_WIDTHS, flag="--accumulator --bits --for", metavar="WIDTHS", reads=(),
-        common=True,
+        group=_SUMS, rule=maybe(_WIDTHS), flag="--accumulator --bits --for", metavar="WIDTHS",
+        reads=(), common=True, typed=None,
     )  # fmt: skip
     data: str | Path = _calls.data(group=_calls.INPUT)
     _: KW_ONLY
+    exact: bool = option(
+        "Instead of a width: powers of two for all scales, so that no float operation rounds, and "
+        "outputs have the same bits on every machine.", False,
+        group=_SUMS, rule=FLAG, is_flag=True, common=True,
+    )  # fmt: skip
     guarantee: Guarantee = option(
         "Inputs whose sums must fit: any, or those of the data and sums a quarter larger. "
         "Overflows on the test data are reported.",
@@ -76,6 +91,9 @@ def narrow(call: NarrowArguments) -> Narrowed:
     Weights are rounded again, and a layer may read its activations in fewer bits, as the first
     `limit` samples of `data` lose the least: see `tracer.narrowing`. Where that loses more than
     `budget`, layers may become several nodes. A float model is quantised first.
+
+    With `exact`, and None for `bits`, scales become powers of two, sums fit 24 bits and weights 7,
+    so that no float operation rounds: `tracer.accumulators.exactness` proves it.
 
     With `guarantee` "this-data", sums fit what `data` reach, and a quarter more, instead of any
     input. With the name of a preset in place of `bits`, as "x86-maddubs", the registers within its

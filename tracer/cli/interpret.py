@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from tracer.cli import _accumulating, _options
 from tracer.cli._command import Command
 from tracer.cli._messages import progress, tell, tell_written
 from tracer.errors import InputError, UsageError
+from tracer.support.arguments import option
 from tracer.support.files import check_place, check_writable, errors_naming, write_atomically
 from tracer.support.temporary import TemporaryFolder
 
@@ -36,6 +38,15 @@ if TYPE_CHECKING:
 
 _NPZ = ".npz"
 _OTHERS = ("against", "fallback", "register", "energy")
+
+
+@dataclass
+class _Proof:
+    check_exact: bool = option(
+        "Prove that no float operation of the model rounds, so that its outputs have the same bits "
+        "on every machine, and run nothing. Exit 1 if one may.",
+        False, group="Runs", is_flag=True,
+    )  # fmt: skip
 
 
 def _tensor_output(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,10 +128,30 @@ def _choose_runtime(command: Callable[..., Any]) -> Callable[..., Any]:
     return choose
 
 
+def _prove_exactness(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Tells, with --check-exact, what is proved of the float operations of the model."""
+
+    @functools.wraps(command)
+    def prove(*, check_exact: bool, **arguments: Any) -> Any:
+        if not check_exact:
+            return command(**arguments)
+        from tracer.accumulators.statistics.certificates import prove_exact
+        from tracer.analyzers.views.narrowed import exactness
+        from tracer.exporters.subject import open_subject
+
+        proved = prove_exact(open_subject(arguments["model"]))
+        for line in exactness(proved):
+            tell(line)
+        return int(not all(proved.outputs.values()))
+
+    return prove
+
+
 @cloup.command(cls=Command)
 @_options.SUBJECT
 @_options.declared(api.InterpretArguments)
 @_options.declared(replay.RuntimeArguments, "runtime")
+@_options.declared(_Proof, "check_exact", lambda check_exact: check_exact)
 @_options.TOLERANCE
 @_options.WORKERS
 @_options.RUN_LIMITS
@@ -128,6 +159,7 @@ def _choose_runtime(command: Callable[..., Any]) -> Callable[..., Any]:
 @_accumulating.options
 @_options.SUMS_VIEW
 @_choose_runtime
+@_prove_exactness
 def command(
     model: ModelSource,
     options: dict[str, Any],

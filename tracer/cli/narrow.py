@@ -62,6 +62,7 @@ def command(
       tracer narrow int8.onnx --bits 12 --tile 64 --data digits -o tiles.onnx
       tracer narrow int8.onnx --for x86-maddubs --data digits -o avx2.onnx
       tracer narrow int8.onnx --bits 10 --weight-bits 4 --data digits -o acc10.onnx
+      tracer narrow int8.onnx --exact --data digits -o exact.onnx
     """
     from tracer.records.transformed import Narrowed, certificate_beside
 

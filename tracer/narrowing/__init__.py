@@ -8,6 +8,7 @@
     fitting               weights within the limits of registers, by `rounding`
     partial_sum_extremes  how far partial sums reach, and orders that keep them small
     fragment              the nodes that take the place of a node
+    exact                 powers of two instead of widths: no float operation rounds
     attempts              narrows to a width, dearer where needed, and scores it on other data
 
 The result is an ordinary ONNX graph: any runtime computes it. `tracer.accumulators` tells

@@ -19,6 +19,7 @@ from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.metrics import Metric
 from tracer.narrowing import layers
+from tracer.narrowing.exact import exact_graph
 from tracer.narrowing.narrow import Change, Sum, narrow_graph
 from tracer.narrowing.requirement import Guarantee, Need, Width
 from tracer.quantization.calibration import CalibrationBatches
@@ -235,6 +236,13 @@ class Attempts:
             width, width.policy(), self.subject.model.proto, {}, saturated, saturated
         )
         return self._better(best, as_it_is)
+
+    def exact_at(self, width: Width) -> Attempt:
+        """Returns the model with powers of two for scales, whose sums fit a width."""
+        model, policy = self.subject.model, width.policy()
+        proto, changes = exact_graph(model, width.needs(model), self.batches, self.report)
+        after = self._run(loading.from_proto(proto), width, policy, "exact")
+        return Attempt(width, policy, proto, changes, self.evaluation.before, after)
 
     def narrowest(self, attempts: Sequence[Attempt]) -> Attempt:
         """Returns the narrowest within the budget; without one, the widest."""

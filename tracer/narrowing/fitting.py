@@ -308,6 +308,9 @@ class _Problem:
     def units(self, group: _Group) -> FloatArray:
         """Returns the units (rows, steps) that are tried for each row."""
         finest = np.maximum(np.abs(group.ideal).max(1), 1e-30) / self.layer.most_weight
+        if self.registers.need.exact:
+            exponents = np.ceil(np.log2(finest))[:, None] + np.arange(-1, 2)
+            return np.asarray(2.0**exponents)
         most = self.layer.most_weight
         least = 1.0 if most == _BYTE else _CLIPPED
         ratio = Decimal(_COARSEST * most / least) ** (1 / Decimal(_STEPS - 1))

@@ -35,7 +35,7 @@ class Need:
 
     With tiles, a register of 32 bits adds the sums of the tiles, and the bias. A `machine` is an
     accumulator whose order has registers of its own: these alone must fit, and `bits` has the
-    narrowest.
+    narrowest. Where sums must be `exact`, their units are powers of two.
     """
 
     bits: int
@@ -44,6 +44,7 @@ class Need:
     machine: Accumulator | None = None
     lifts_int8: bool = False
     """Whether the machine makes int8 activations unsigned before it multiplies them."""
+    exact: bool = False
 
     @property
     def is_for_any_input(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Literal, Self
 import msgspec
 import numpy as np
 
+from tracer.accumulators.exactness import Exactness, prove
 from tracer.accumulators.hardware import presets
 from tracer.accumulators.nodes import nodes_that_sum, rules_of
 from tracer.accumulators.spec.accumulator import Accumulator
@@ -25,6 +26,7 @@ from tracer.accumulators.spec.policy import Entry, Policy, Rule, parse_policy
 from tracer.accumulators.spec.products import PARTLY
 from tracer.accumulators.statistics.partial_sums import PartialSums, Tally
 from tracer.errors import InputError, ThresholdError, UsageError, refusing
+from tracer.graph import stored_weights
 from tracer.graph.model import Model
 from tracer.interpreter.values import Value
 from tracer.support.types import dtype_text
@@ -320,7 +322,8 @@ class Guarantee(Statement):
     """States that no input makes a sum of `nodes` overflow, by key; `tool` wrote it.
 
     `left_out` are all other nodes that sum. `machine` are the name, the source and the status of
-    the preset whose accumulators the nodes have, if they have those of one.
+    the preset whose accumulators the nodes have, if they have those of one. `exact` is what is
+    proved of the float operations of an exact model.
     """
 
     model_sha256: str
@@ -329,6 +332,7 @@ class Guarantee(Statement):
     tool: str
     left_out: tuple[str, ...] = ()
     machine: Mapping[str, str] | None = None
+    exact: Exactness | None = None
 
     def check(self, model: Model, sums: Mapping[str, PartialSums], policy: Policy) -> None:
         """Checks the guarantee against `sums`, those of a run of `model` with `policy`.
@@ -341,6 +345,12 @@ class Guarantee(Statement):
         self.check_policy(model, policy)
         if self.machine is not None:
             self.check_policy(model, parse_policy(self.machine.get("name", "")))
+        proved = None if self.exact is None else prove_exact(model)
+        if proved != self.exact:
+            raise ThresholdError(
+                f"{model.name}: not as exact as the certificate states",
+                "tracer interpret --check-exact says which nodes round.",
+            )
         for key, stated in self.nodes.items():
             own = sums.get(key)
             needed = None if own is None else _needed(own)
@@ -363,8 +373,18 @@ class Guarantee(Statement):
                 )
 
 
+def prove_exact(model: Model) -> Exactness:
+    """Returns what is proved of the float operations of a model."""
+    folder = None if model.path is None else model.path.parent
+    return prove(stored_weights.with_inline_weights(model.proto, folder))
+
+
 def guarantee(
-    sha256: str, sums: Mapping[str, PartialSums], every: Sequence[str], machine: str = ""
+    sha256: str,
+    sums: Mapping[str, PartialSums],
+    every: Sequence[str],
+    machine: str = "",
+    exact: Exactness | None = None,
 ) -> Guarantee | None:
     """Returns the guarantee for the nodes whose accumulators hold the sums of any input.
 
@@ -384,7 +404,7 @@ def guarantee(
     named = None if preset is None else {
         "name": preset.name, "source": preset.source, "status": preset.status,
     }  # fmt: skip
-    return Guarantee(sha256, "any input", nodes, _tool(), others, named)
+    return Guarantee(sha256, "any input", nodes, _tool(), others, named, exact)
 
 
 def _needed(sums: PartialSums) -> int | None:
