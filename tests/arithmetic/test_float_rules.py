@@ -82,8 +82,32 @@ def test_a_loop_of_python_adds_doubles_in_order():
 
 def test_numpy_adds_in_lanes_of_eight():
     """Documented in numpy's pairwise sum: eight sums, then a tree of them."""
-    result = claim(lambda a: np.add.reduce(a), 64, "float32")
-    assert result.is_known and "8th term" in result.rule and result.spec is None
+    result = claim(lambda a: np.add.reduce(a), 24, "float32")
+    assert result.spec == "fp32(order=tiles(allx8,2,2))"
+    result = claim(lambda a: np.add.reduce(a), 24, "float64")
+    assert "8 apart" in result.rule and result.rule.endswith("in float64")
+
+
+def test_terms_that_are_added_in_doubles_are_told_from_the_others():
+    """So adds OpenBLAS what remains after its vectors."""
+
+    def product(a, b):
+        products = np.atleast_2d(a * b)
+        lanes = products[:, :4] + products[:, 4:8]
+        rest = np.add.accumulate(products[:, 8:].astype(float), 1)[:, -1]
+        return (rest + (lanes[:, 0] + lanes[:, 1] + lanes[:, 2] + lanes[:, 3])).astype(np.float32)
+
+    result = claim(product, 12, "float32")
+    assert "in float32, the sums of 4 terms in float64" in result.rule
+
+
+def test_a_sum_that_is_rounded_to_half_at_last_has_an_order():
+    def product(a, b):
+        products = np.atleast_2d(a).astype(np.float32) * np.atleast_2d(b)
+        return np.add.reduce(products.reshape(len(products), 4, 4), 2).sum(1).astype(np.float16)
+
+    result = claim(product, 16, "float16")
+    assert result.spec == "fp32(order=chunked(4))" and result.facts["result"] == "fp16"
 
 
 def test_lanes_that_are_folded_are_an_accumulator():
@@ -93,7 +117,7 @@ def test_lanes_that_are_folded_are_an_accumulator():
             lanes[k % 4] = lanes[k % 4] + product
         return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3])
 
-    assert claim(folded, 24, "float32").spec == "fp32(order=tiles(allx4,2x2))"
+    assert claim(folded, 24, "float32").spec == "fp32(order=tiles(allx4,allx2))"
 
 
 def test_dot_products_of_numpy_and_torch_are_revealed():

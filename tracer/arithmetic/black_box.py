@@ -23,18 +23,21 @@ from tracer.support.types import Array
 AUTO = "auto"
 _RANGE = re.compile(r"(-?\d{1,10}):(-?\d{1,10})")
 _INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "int64")
-_NUMPY_FLOATS = {"float32": "fp32", "float16": "fp16"}
+_NUMPY_FLOATS = {"float64": "fp32", "float32": "fp32", "float16": "fp16"}
 _MOST_BITS = 60
 """Bits of the greatest sums of integers that are tried: the emulation stays below 2^62."""
 _HINT = (
-    f"They are {', '.join(_INTEGERS)}, a range such as -100:100, float32, float16, "
+    f"They are {', '.join(_INTEGERS)}, a range such as -100:100, float64, float32, float16, "
     f"{', '.join(FORMAT_NAMES)} or eXmY; uint8/int8 sets the first and the second vector."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What one of the vectors holds: integers from `low` to `high`, or floats of a `format`."""
+    """What one of the vectors holds: integers from `low` to `high`, or floats of a `format`.
+
+    Numbers of float64 have the exponents of float32, which are enough to tell a rule.
+    """
 
     dtype: np.dtype[Any]
     low: int = 0
@@ -52,9 +55,8 @@ class Numbers:
         name = _NUMPY_FLOATS.get(text, text)
         if not is_float_format(name):
             raise UsageError(f"operands '{text}'", _HINT)
-        return cls(
-            np.dtype(np.float16 if text == "float16" else np.float32), format=float_format(name)
-        )
+        dtype = text if text in ("float16", "float64") else "float32"
+        return cls(np.dtype(dtype), format=float_format(name))
 
     def _limited(self, text: str, terms: int) -> Numbers:
         """Returns the numbers whose sums of products stay within 64 bits."""
@@ -62,6 +64,12 @@ class Numbers:
             raise UsageError(f"operands '{text}'", "The range has 0 and 1 in it.")
         most = 1 << (_MOST_BITS - math.ceil(math.log2(max(terms, 1)))) // 2
         return Numbers(self.dtype, max(self.low, -most), min(self.high, most))
+
+    @property
+    def fraction_bits(self) -> int:
+        """The bits of fraction of a float."""
+        assert self.format is not None
+        return np.finfo(np.float64).nmant if self.dtype == np.float64 else self.format.fraction_bits
 
     @property
     def largest(self) -> int:

@@ -68,7 +68,7 @@ def words(accumulator: AnyAccumulator) -> str:
     match accumulator:
         case Accumulator():
             register = _register_words(Register(accumulator.bits, accumulator.overflow))
-            text = f"{_order_words(accumulator.order)}, in a register of {register}"
+            text = f"{order_words(accumulator.order)}, in a register of {register}"
             return "; ".join([text, *_product_words(accumulator)])
         case FloatAccumulator():
             return _float_words(accumulator)
@@ -102,7 +102,8 @@ def _register_words(register: Register) -> str:
     return f"{register.bits} bits that {does}"
 
 
-def _order_words(order: Order) -> str:
+def order_words(order: Order) -> str:
+    """Returns how an order adds terms."""
     match order:
         case Sequential():
             return "one after the other"
@@ -143,7 +144,7 @@ def _block_words(block: BlockFma) -> str:
 
 def _float_words(accumulator: FloatAccumulator) -> str:
     form = accumulator.format
-    order = _order_words(accumulator.order)
+    order = order_words(accumulator.order)
     if accumulator.chunk:
         order = f"in chunks of {accumulator.chunk} terms, then the chunks"
     product = "multiplied and added in one rounding (FMA)"

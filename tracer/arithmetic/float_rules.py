@@ -27,22 +27,16 @@ from tracer.accumulators.spec.float_accumulator import (
     Subnormals,
     float_format,
 )
-from tracer.accumulators.spec.orders import Terms
-from tracer.arithmetic import sums, trees
+from tracer.arithmetic import float_trees
 from tracer.arithmetic.black_box import BlackBox
 from tracer.arithmetic.finding import Finding
 from tracer.arithmetic.float_probes import (
-    CHUNK,
-    DIAGONAL,
     SINGLE_FRACTION,
     Candidate,
     Probes,
     are_operands,
-    draw,
-    equal,
 )
-from tracer.arithmetic.order_trees import branches_of_program, drawn, order_of_tree
-from tracer.arithmetic.rule import LEAST_RESULTS, NotKnown
+from tracer.arithmetic.rule import NotKnown
 from tracer.errors import UsageError
 
 _SEEDS = 1 << 10
@@ -60,15 +54,24 @@ def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
     """Returns the rule of a sum of floats. Raises NotKnown if none fits."""
     fraction = _fraction(box)
     if fraction > SINGLE_FRACTION:
-        return _tree(box, random, np.float64)
+        return float_trees.reveal(box, random, np.float64)
     probes = Probes(box, random, fraction)
     is_single = fraction == SINGLE_FRACTION and box.operands.left.format == SINGLE
     reason = f"sums keep {fraction} bits of fraction; no accumulator explains all probes"
+    least = -fraction - 2
+    left, right = np.zeros((1, box.terms)), np.ones((1, box.terms))
+    left[0, :3] = np.array([1, 2.0 ** (least if box.is_plain_sum else least // 2), -1])[: box.terms]
+    right[0, 1] = 1 if box.is_plain_sum else 2.0 ** (least - least // 2)
+    fits = are_operands(box, left, right)[0]
+    keeps_more = fits and box.sums(left, right)[0] == 2.0**least  # than it has at last
     results = (None, *(form for form in _HALVES if form.fraction_bits == fraction))
     for result in results if box.operands.left.format != SINGLE else ():
         for block in _presets(rounded := replace(probes, result=result)):
             if rounded.verifies(block):
                 return Finding.of(block, box.terms, result=result)
+        if result is not None and keeps_more:
+            with suppress(NotKnown):
+                return float_trees.reveal(box, random, np.float32, result)
     blocks = iter(()) if is_single else _blocks(probes, fraction)
     candidates: Iterator[Candidate] = chain(_accumulators(probes, fraction), blocks)
     for candidate in candidates:
@@ -76,7 +79,7 @@ def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
             return Finding.of(candidate, box.terms)
         reason = f"{candidate} explains most probes, and not all"
     if is_single:
-        return _tree(box, random, np.float32)
+        return float_trees.reveal(box, random, np.float32)
     raise NotKnown(reason)
 
 
@@ -246,49 +249,3 @@ def _blocks(probes: Probes, fraction: int) -> Iterator[BlockFma]:
                 longer = replace(block, length=length, promote=promote)
                 if probes.agrees(longer, terms):
                     yield longer
-
-
-def _tree(box: BlackBox, random: np.random.Generator, kind: type[Any]) -> Finding:
-    """Returns a sum in float32 or float64 whose order is a tree of binary additions.
-
-    Raises NotKnown if the order is none.
-    """
-    ones = np.ones((1, box.terms))
-    is_single = kind == np.float32
-    name = np.dtype(kind).name
-    for rule in sums.sum_rules(lambda terms: float(box.sums(terms[None], ones)[0]), box.terms):
-        if all(_explains(box, random, rule.facts, kind) for _ in range(LEAST_RESULTS // CHUNK)):
-            program = rule.facts["program"]
-            branches = branches_of_program(program)
-            tree = drawn(branches, box.terms)
-            has_products = is_single and not box.is_plain_sum
-            order = order_of_tree(branches, Terms(box.terms))
-            if has_products and order is not None:
-                accumulator = FloatAccumulator(SINGLE, fused=rule.facts["fused"], order=order)
-                if Probes(box, random, SINGLE_FRACTION).verifies(accumulator):
-                    return replace(Finding.of(accumulator, box.terms), tree=tree)
-            text = rule.text if has_products else trees.describe(program)
-            return Finding(f"{text}, in {name}", None, {**rule.facts, "type": name}, tree)
-    raise NotKnown(f"the order of its additions is a tree, but no arithmetic of {name} explains it")
-
-
-def _explains(
-    box: BlackBox, random: np.random.Generator, facts: dict[str, Any], kind: type[Any]
-) -> bool:
-    """Whether a tree explains random sums; most products are near each other in size."""
-    left, right = draw(box, random, CHUNK, box.terms)
-    outputs = box.sums(left, right)
-    if kind == np.float64:
-        replayed = trees.sums_of(facts["program"], left * right)
-    else:
-        parts = []
-        for low in range(0, CHUNK, DIAGONAL):
-            rows, columns = (
-                each[low : low + DIAGONAL].astype(np.float32) for each in (left, right)
-            )
-            with np.errstate(all="ignore"):
-                parts.append(
-                    np.diagonal(sums.products(facts, rows, np.ascontiguousarray(columns.T)))
-                )
-        replayed = np.concatenate(parts).astype(np.float64)
-    return bool((equal(replayed, outputs) & (np.signbit(replayed) == np.signbit(outputs))).all())

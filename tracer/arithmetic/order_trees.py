@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
+import numpy as np
+
 from tracer.accumulators.spec import Bias
 from tracer.accumulators.spec.nests import positionwise
 from tracer.accumulators.spec.orders import (
@@ -20,8 +22,6 @@ from tracer.accumulators.spec.orders import (
 )
 from tracer.arithmetic.trees import ADD, BEGIN, Program
 
-_LANES = 8
-"""Of a register of 256 bits."""
 _DRAWN = 32
 """Terms of the largest sum that is drawn."""
 Branch = list[Any]
@@ -67,32 +67,58 @@ def order_of_tree(branches: Branch, terms: Terms) -> Order | None:
 
 
 def _likely(tree: Branch, terms: Terms) -> Iterator[Order]:
-    """Yields orders that may have a tree, by its first register."""
-    first = next((at for at, each in enumerate(tree) if isinstance(each, list)), len(tree))
-    lanes = tree[1] - tree[0] if first > 1 else _LANES
-    yield from _of_terms(first, lanes, terms.count)
+    """Yields orders that may have a tree."""
+    yield from _of_levels(tree, terms.count)
     if terms.window > 1 and terms.channels > 1:
         block = 1
-        while block < first and tree[block] == tree[block - 1] + terms.window:
+        while block < len(tree) and tree[block] == tree[block - 1] + terms.window:
             block += 1
-        for inner in _of_terms(first, _LANES, terms.count):
-            yield positionwise(inner, 0 if block >= terms.channels else block)
+        blocks = 0 if block >= terms.channels else block
+        (order,) = positionwise(Sequential(), blocks).stages(terms)[0].groups
+        for inner in _of_levels(_renumbered(tree, np.argsort(order).tolist()), terms.count):
+            yield positionwise(inner, blocks)
 
 
-def _of_terms(first: int, lanes: int, count: int) -> Iterator[Order]:
-    """Yields orders whose first register adds so many terms, or lanes of vectors."""
+def _of_levels(tree: Branch, count: int) -> Iterator[Order]:
+    """Yields orders that may have a tree: what is added to the sum of term 0 tells its levels."""
     yield Sequential()
-    if first < count:
-        yield Chunked(first)
-    yield Tree()
-    if lanes < 2:
-        return
-    yield Lanes(lanes)
-    every, folds = Level(None, stride=lanes), range(1, lanes.bit_length() - 1)
-    yield Tiles((every, *(Level(2) for _ in folds)))
-    yield Tiles((every, *(Level(2, stride=lanes >> fold) for fold in folds)))
-    yield from (Tiles((every, Level(size))) for size in (2, 4, lanes // 2))
-    yield Tiles((every, Level(2, stride=2), Level(2, stride=2)))
+    levels: list[Level] = []
+    sums, at, size = np.arange(count), 1, 1  # the sum that a term is in
+    while at < len(tree):
+        sizes = [len(_leaves(part)) for part in tree[at:]]
+        alike = next((n for n, each in enumerate(sizes) if each > size), len(sizes))
+        stride, many = int(sums[_leaves(tree[at])[0]]), int(sums.max()) + 1
+        if not (alike and stride):
+            break
+        reaches = (alike + 1) * stride >= many
+        levels.append(Level(None if reaches else alike + 1, stride=stride))
+        places = np.empty(many, np.intp)
+        for number, group in enumerate(levels[-1].groups(many)):
+            places[group[group >= 0]] = number
+        sums = places[sums]
+        at, size = at + alike, size + sum(sizes[:alike])
+    if levels and levels[-1] == Level(None):
+        levels.pop()  # which is the last sum of any order
+    match levels:
+        case [Level(None, None, stride)]:
+            yield Lanes(stride)
+        case [Level(int(size), None, 1)]:
+            yield Chunked(size)
+        case _:
+            yield Tree()
+            if levels:
+                yield Tiles(tuple(levels))
+
+
+def _leaves(part: Any) -> list[int]:
+    return [part] if isinstance(part, int) else [leaf for each in part for leaf in _leaves(each)]
+
+
+def _renumbered(part: Any, numbers: list[int]) -> Any:
+    """Returns a tree whose term k becomes `numbers[k]`."""
+    if isinstance(part, int):
+        return numbers[part]
+    return [_renumbered(each, numbers) for each in part]
 
 
 def branches_of(order: Order, terms: Terms) -> Branch:

@@ -112,18 +112,3 @@ def _is_even(run: Sequence[int]) -> int:
     """Returns the distance of each term to the next; 0 if it varies."""
     gaps = set(np.diff(run).tolist())
     return gaps.pop() if len(gaps) == 1 else 0
-
-
-def sums_of(program: Program, terms: np.ndarray) -> np.ndarray:
-    """Returns sums (N) of terms (N, n) in the order of a program, in the type of the terms."""
-    held: list[np.ndarray] = []
-    for step in program:
-        term, kind = divmod(step, 4)
-        if kind == BEGIN:
-            held.append(terms[:, term])
-        elif kind == ADD:
-            held[-1] = held[-1] + terms[:, term]
-        else:
-            last = held.pop()
-            held[-1] = held[-1] + last
-    return held[0]
