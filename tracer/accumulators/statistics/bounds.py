@@ -337,11 +337,12 @@ def _inner_bits(
 ) -> Array | None:
     """Returns the least width (M) of all registers of stages in which nothing overflows.
 
-    None where no stage has a register of its own.
+    None where no stage has a register of its own, and for sums of nothing.
     """
-    stages = accumulator.order.stages(terms)
+    stages = accumulator.order.stages(terms) if products.low.size else ()
+    own = [n for n, stage in enumerate(stages) if stage.register or stage.spill]
     needed, values = [], products
-    for stage in stages:
+    for stage in stages[: max(own, default=-1) + 1]:
         if stage.spill is not None:
             if not accumulator.is_bias_first:
                 start = start.map_ends(np.zeros_like)
@@ -350,7 +351,7 @@ def _inner_bits(
                 needed.append((reduce(Interval.hull, received), stage.spill.register))
             break
         sums = _partial_sums(values, stage)
-        if stage.register is not None and sums.low.size:
+        if stage.register is not None:
             reached = Interval(sums.low.min((1, 2)), sums.high.max((1, 2)))
             needed.append((reached, stage.register))
         values = sums.map_ends(itemgetter((..., -1))).map_ends(partial(shifted, shift=stage.shift))
