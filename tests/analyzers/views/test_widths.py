@@ -62,7 +62,8 @@ def timed(model):
         time_us=time, time_us_raw=time + 0.5, time_share=time / time.sum(),
         time_us_ci95_low=0.9 * time, time_us_ci95_high=1.1 * time,
     )  # fmt: skip
-    return replace(trace, nodes=nodes)
+    machine = replace(trace.environment, cpu="CPU")  # a long name takes two lines
+    return replace(trace, nodes=nodes, environment=machine)
 
 
 TRACES = {
