@@ -54,6 +54,13 @@ def in_convolution(facts):
     return {**facts, "sums": [{**order, "program": program}]}
 
 
+def in_bytes(facts):
+    """Lets pairs of bytes saturate, or not, whichever this processor does not."""
+    if "way" not in facts:
+        return {"pairs": not facts.get("pairs")}
+    return {**facts, "way": "channels" if facts["way"] == "exact" else "exact"}
+
+
 def along_others(facts):
     return {"way": "columns" if facts["way"] == "rows" else "rows"}
 
@@ -84,12 +91,12 @@ PLANTED = [
     (
         f"(uint8[5, 32] x) => (uint8[5, 4] y) <{BYTES}, int8[32, 4] w = {{{numbers(128, -128)}}}>"
         f" {{ y = QLinearMatMul({SCALES}) }}",
-        "QLinearMatMul", {"pairs": True}, "saturation of pairs",
+        "QLinearMatMul", in_bytes, "saturation of pairs",
     ),
     (
         f"(uint8[1, 32, 5, 5] x) => (uint8[1, 4, 5, 5] y) <{BYTES},"
         f" int8[4, 32, 1, 1] w = {{{numbers(128, -128)}}}> {{ y = QLinearConv({SCALES}) }}",
-        "QLinearConv", {"way": "channels"}, "saturation of pairs",
+        "QLinearConv", in_bytes, "saturation of pairs",
     ),
 ]  # fmt: skip
 

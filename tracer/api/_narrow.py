@@ -130,9 +130,8 @@ def narrow(call: NarrowArguments) -> Narrowed:
     )  # fmt: skip
     if not tried[0].machine:  # energies are of widths
         result = with_energies(result, wide, tested, energy_model)
-    proto, certificate = _write_result(
-        best, target, call.exact
-    )  # last: what fails before leaves no file
+    # last: what fails before leaves no file
+    proto, certificate = _write_result(best, target, call.exact)
     noted = (*result.notes, *writing.notes(proto))
     return replace(result, proto=proto, certificate=certificate, notes=noted)
 

@@ -120,7 +120,7 @@ def digests(values: Mapping[str, Any]) -> dict[str, str]:
 def read(path: Path) -> Fingerprint:
     """Reads a fingerprint. Raises InputError for a file that is none, or is damaged."""
     try:
-        fingerprint = msgspec.json.decode(path.read_bytes(), type=Fingerprint)
+        fingerprint = msgspec.json.decode(path.read_text("utf-8"), type=Fingerprint)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

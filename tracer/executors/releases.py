@@ -6,6 +6,7 @@ needed. `release.json` in the folder has the file of each wheel and its SHA-256.
 
 import importlib.util
 import json
+import os
 import platform
 import re
 import shutil
@@ -83,6 +84,8 @@ class Release:
 
     def _fill(self, folder: Path, report: Path) -> None:
         numbers = tuple(map(int, self.version.split(".")[:2]))
+        # a file of constraints is about what is installed here, often another version than this
+        variables = {key: val for key, val in os.environ.items() if key != "PIP_CONSTRAINT"}
         own = () if numbers >= _FOR_NUMPY_2 else _NUMPY_1
         done = subprocess.run(  # noqa: S603 - our own interpreter
             [
@@ -90,7 +93,7 @@ class Release:
                 ":all:", "--target", folder, "--report", report,
                 f"{PACKAGE}=={self.version}", *own,
             ],
-            capture_output=True, text=True, check=False,
+            capture_output=True, text=True, check=False, env=variables,
         )  # fmt: skip
         if done.returncode:
             raise self._refusal(done.stderr)

@@ -42,7 +42,8 @@ def read_plan(path: Path) -> Plan:
     """Returns the plan in a file. Raises InputError where the file holds none."""
     hint = "Write one with tracer tune MODEL --save plan.json."
     with refusing(lambda why: InputError(f"{path}: not a plan: {why}", hint)):
-        return msgspec.json.decode(read_regular(path), type=Plan)
+        text = read_regular(path).decode()  # of bytes, keys that are not known are not checked
+        return msgspec.json.decode(text, type=Plan)
 
 
 def steps_of(plan: Plan) -> Steps:

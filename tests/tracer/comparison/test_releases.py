@@ -59,6 +59,9 @@ def index(tmp_path, monkeypatch):
         wheel.writestr(f"{dist}/RECORD", "")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    constraints = tmp_path / "constraints.txt"  # of what is installed here, as people have them
+    constraints.write_text("onnxruntime==1.31.1\n")
+    monkeypatch.setenv("PIP_CONSTRAINT", str(constraints))
     return folder
 
 

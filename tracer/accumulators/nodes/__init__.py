@@ -183,11 +183,13 @@ def rules_of(policy: Policy, model: Model) -> dict[str, Rule]:
         found = []
         for index, what in ((0, "activations"), (product.weights, "weights")):
             scale = scales.of(node.inputs[index], node.scope)
+            if scale is not None:  # activations of a qdq graph, whatever their type
+                found += [f"{scale.dtype} {what}"] if index else []
+                continue
+            # the tensor's type, or where it is not known that of its zero point, two inputs on
             tensors = [types.of(name, node.scope) for name in node.inputs[index : index + 3 : 2]]
             known = [each.dtype for each in tensors if each is not None and each.dtype]
-            dtype = known[0] if known and scale is None else "" if scale is None else scale.dtype
-            if index or scale is None:
-                found.append(f"{dtype} {what}")
+            found += [f"{dtype} {what}" for dtype in known[:1]]
         groups = next((a.i for a in node.proto.attribute if a.name == "group"), 1)
         kernel = types.of(node.inputs[product.weights], node.scope)
         if kernel is not None and groups > 1 and (kernel.shape or ())[:2] == (groups, 1):

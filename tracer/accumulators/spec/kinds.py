@@ -23,6 +23,7 @@ from tracer.accumulators.spec.float_accumulator import (
 from tracer.accumulators.spec.orders import ALL, Level, Tiles
 from tracer.errors import UsageError
 from tracer.support.suggestions import suggest
+from tracer.text import brief
 
 PROPERTIES: Mapping[str, type] = {
     "overflow": str, "order": str, "bias": str, "product_bits": int, "convention": str,
@@ -80,7 +81,7 @@ def parse(text: str, like: Accumulator) -> Parsed:
     names = [name for kind in KINDS for name in kind.names()]
     near = suggest(text.partition("(")[0], names) or f"It is one as {examples()}; "
     hint = f"{near}tracer interpret --list-accumulators has all names."
-    raise UsageError(f"'{text}' is not an accumulator", hint)
+    raise UsageError(f"'{brief(text)}' is not an accumulator", hint)
 
 
 def listed(text: str) -> tuple[str, ...] | None:

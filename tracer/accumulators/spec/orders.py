@@ -70,9 +70,9 @@ class Stage:
 
     `groups` (groups, longest), intp, are indices of products, or of sums of the previous stage; -1
     fills shorter rows. `register`, or `float_register` of a float accumulator, is the register of
-    each group, if it is not the accumulator. The
-    `shift` of a group's sum makes the next register's unit so much coarser. The sum of a group is
-    narrowed by a `spill` after each so many numbers and at its end, and goes on.
+    each group, if it is not the accumulator. The `shift` of a group's sum makes the next register's
+    unit so much coarser. The sum of a group is narrowed by a `spill` after each so many numbers and
+    at its end, and goes on.
     """
 
     groups: Array

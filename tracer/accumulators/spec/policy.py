@@ -20,6 +20,7 @@ from tracer.graph.model import Node
 from tracer.graph.operators import CONVERSIONS
 from tracer.support.files import read_regular
 from tracer.support.suggestions import suggest
+from tracer.text import printable
 
 ALL = "*"
 POLICY_FILE = ".toml"
@@ -276,7 +277,7 @@ def _entries(
     """Parses entries; messages name `what` an entry is."""
     result = []
     for entry, pattern, spelling in split_entries(text, hint):
-        with _naming(f"{what} '{entry}'"):
+        with _naming(f"{what} '{printable(entry, 100)}'"):
             result.append(Entry(pattern, parse(spelling), entry))
     return tuple(result)
 

@@ -96,7 +96,7 @@ def _remote_turns(process: RemoteProcess, what: str) -> Iterator[_RemoteTurns]:
 def with_releases(sides: Sequence[NamedSide], progress: Progress) -> Iterator[Sequence[NamedSide]]:
     """Yields the sides; where one has a release, each of onnxruntime has a process of its own.
 
-    So has the installed release: a process with another heap is slower or faster by some percent.
+    So has the installed release: only processes that hold the same else are compared fairly.
     Raises the errors of `Release.folders`.
     """
     if not any(isinstance(side, OnnxSide) and side.release for side in sides):

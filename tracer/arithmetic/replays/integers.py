@@ -160,7 +160,7 @@ class _Integers:
                 yield rule
 
     def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
-        if not facts:
+        if not facts.get("pairs"):
             return kernel.interpret(inputs)
         values = kernel.values(inputs)
         values += [None] * (9 - len(values))
