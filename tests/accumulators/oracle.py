@@ -38,7 +38,10 @@ ORDERS = ("sequential", "sequential", "channelwise", "chunked(5)", "chunked(16)"
           "positionwise(2,chunked(18))", "tiles(6:16:>>3)", "tiles(8:14:wrap:>>5:half-even)",
           "tiles(2:17:>>1:half-up,4:15:>>2:half-away)", "tiles(spill=7:16)",
           "tiles(3:18:>>2:truncate,spill=4:13:wrap:>>3:half-even)",
-          "positionwise(tiles(2:16:>>4,spill=3:12))", "nest(kx,ky:2:15,ic,ky,kz)",
+          "tiles(5:u15:wrap:>>3:stochastic(7),2:18:>>1:stochastic)", "tiles(3:u16,4:u15:zero)",
+          "tiles(3x2:16,spill=4:u13:>>2:stochastic(9))",
+          "nest(ky,ic,kx,ic:2:17:>>2:stochastic(1),kz)", "positionwise(tiles(2:16:>>4,spill=3:12))",
+          "nest(kx,ky:2:15,ic,ky,kz)",
           "nest(ic,ky,kx,ic:2:18:>>2,kz)", "nest", "nest", "nest", "nest", "nest")  # fmt: skip
 """Orders; `nest` is a random one."""
 LOOPS = ("ic", "kz", "ky", "kx")

@@ -32,8 +32,24 @@ ROUND = {
 }
 
 
-def shifted(total, bits, rounding):
-    return ROUND[rounding](Fraction(total, 1 << bits))
+ROUNDINGS = [*ROUND, "stochastic(7)"]
+
+
+def shifted(total, bits, rounding, taken):
+    """A sum without low bits, after so many products of its dot product."""
+    if rounding in ROUND:
+        return ROUND[rounding](Fraction(total, 1 << bits))
+    dropped = Fraction(total, 1 << bits) - (total >> bits)
+    return (total >> bits) + (draw(total, bits, 7, taken) < dropped)
+
+
+def draw(total, bits, seed, taken):
+    """A multiple of 2^-bits below 1, by the finaliser of splitmix64."""
+    mask = (1 << 64) - 1
+    mixed = (total + (taken + 1) * 0x9E3779B97F4A7C15 + seed * 0xD1342543DE82EF95) & mask
+    for right, factor in (30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB):
+        mixed = (mixed ^ mixed >> right) * factor & mask
+    return Fraction((mixed ^ mixed >> 31) >> 64 - bits, 1 << bits)
 
 
 def into(value, bits, overflow):
@@ -56,12 +72,13 @@ class Loop:
 
     def tiles(self, products, bias, size, inner, overflow, shift, rounding, outer):
         """Tiles of products, shifted, and added in units of 2^shift."""
-        total = self.put(shifted(bias, shift, rounding), outer)
+        total = self.put(shifted(bias, shift, rounding, 0), outer)
         for first in range(0, len(products), size):
             tile = 0
             for each in products[first : first + size]:
                 tile = self.put(tile + each, inner, overflow)
-            total = self.put(total + shifted(tile, shift, rounding), outer)
+            taken = min(first + size, len(products))
+            total = self.put(total + shifted(tile, shift, rounding, taken), outer)
         return total << shift
 
     def spilled(self, products, bias, size, inner, overflow, shift, rounding, outer):
@@ -70,7 +87,8 @@ class Loop:
         for first in range(0, len(products), size):
             for each in products[first : first + size]:
                 total = self.put(total + each, outer)
-            memory = self.put(shifted(total, shift, rounding), inner, overflow)
+            taken = min(first + size, len(products))
+            memory = self.put(shifted(total, shift, rounding, taken), inner, overflow)
             total = self.put(memory << shift, outer)
         return total
 
@@ -85,7 +103,7 @@ def cases(draw):
     bias = random.integers(-2000, 2000, 2)
     numbers = (draw(st.integers(1, 12)), draw(st.integers(6, 20)),
                draw(st.sampled_from(["saturate", "wrap"])), draw(st.integers(1, 6)),
-               draw(st.sampled_from(list(ROUND))), draw(st.integers(8, 24)))  # fmt: skip
+               draw(st.sampled_from(ROUNDINGS)), draw(st.integers(8, 24)))  # fmt: skip
     return left, right, bias, numbers
 
 
@@ -172,7 +190,8 @@ def test_no_width_less_than_those_of_the_bounds_suffices(weights, ends, text):
 @pytest.mark.parametrize(
     "spelling",
     ["tiles(64:16:>>4)", "tiles(64:16:wrap:>>4:half-up)", "tiles(spill=256:16)",
-     "tiles(2:18,64x2:20:>>2,spill=8:16:zero:>>3:half-even)", "tiles(1:64:>>6)"],
+     "tiles(2:18,64x2:20:>>2,spill=8:16:zero:>>3:half-even)", "tiles(1:64:>>6)",
+     "tiles(4:16:>>3:stochastic(7),spill=8:u16:>>2:stochastic(0))"],
 )  # fmt: skip
 def test_levels_are_spelled_as_they_are_read(spelling):
     assert str(named(spelling)) == spelling
@@ -190,7 +209,7 @@ def test_a_shift_without_a_width_is_exact():
     [
         ("tiles(8:16:>>0)", "a shift by 0 bits. It is by 1 to 32"),
         ("tiles(8:16:>>4:up)", "rounding 'up' of a shift. It is one of half-even"),
-        ("tiles(8:16:>>4:stochastic)", "rounding 'stochastic' of a shift"),
+        ("tiles(8:16:>>4:floor(1))", "is not a level of tiles"),
         ("tiles(8:16:half-even)", "'8:16:half-even' is not a level of tiles"),
         ("tiles(4,8:16:>>4)", "in two units"),
         ("tiles(spill=8)", "'8' is not a spill"),
@@ -201,6 +220,34 @@ def test_a_shift_without_a_width_is_exact():
 def test_what_cannot_be_is_refused(order, message):
     with pytest.raises(UsageError, match=message):
         named(order)
+
+
+@quick
+@given(cases(), st.integers(1, 6))
+def test_draws_are_those_of_the_seed_however_sums_are_cut(case, size):
+    left, right, bias, (_, inner, _, shift, _, outer) = case
+    terms, results = Terms(len(right)), []
+    for seed in (7, 7, 8):
+        order = f"tiles({size}:{inner}:>>{shift}:stochastic({seed}),spill=2:20:>>1:stochastic)"
+        accumulator = Accumulator(outer, order=order)
+        whole = dots.measure(left, right, bias, terms, accumulator)
+        part = dots.measure(left[1:], right[:, 1:2], bias[1:], terms, accumulator)
+        assert part[1].values.item() == whole[1].values[1, 1]
+        bounds = guaranteed(left, 0, 255, bias, terms, accumulator)
+        assert (bounds.low <= whole[0].low.min(1)).all()
+        assert (bounds.high >= whole[0].high.max(1)).all()
+        results.append(whole[1].values)
+    np.testing.assert_array_equal(results[0], results[1])
+
+
+def test_sums_are_rounded_up_as_often_as_the_dropped_part_says():
+    """Tiles of one product, 0 to 15 sixteenths, each at another place of its sum."""
+    products = np.tile(np.arange(16, dtype=np.int64), (4000, 1))
+    accumulator = Accumulator(32, order="tiles(1:16:>>4:stochastic(3))")
+    ones = np.ones((1, 4000), np.int64)
+    ups = dots.measure(ones, products, None, Terms(4000), accumulator)[1].values[0] >> 4
+    share = np.arange(16) / 16
+    assert (np.abs(ups / 4000 - share) <= 5 * np.sqrt(share * (1 - share) / 4000)).all()
 
 
 def test_whole_commands_know_shifts_and_spills():
@@ -228,18 +275,18 @@ def test_an_unsigned_register_holds_nothing_below_0(case, is_spill):
     products = (left[0].astype(int) * right[:, 0].astype(int)).tolist()
     loop, events, total = Loop(), 0, 0
     for first in range(0, len(products), size):
-        part, tile = products[first : first + size], 0
+        part, tile, taken = products[first : first + size], 0, min(first + size, len(products))
         if is_spill:
             for each in part:
                 total = loop.put(total + each, outer)
-            memory = shifted(total, shift, rounding)
+            memory = shifted(total, shift, rounding, taken)
             events += kept(memory) != memory
             total = loop.put(kept(memory) << shift, outer)
             continue
         for each in part:
             events += kept(tile + each) != tile + each
             tile = kept(tile + each)
-        total = loop.put(total + shifted(tile, shift, rounding), outer)
+        total = loop.put(total + shifted(tile, shift, rounding, taken), outer)
     accumulator = Accumulator(outer, order=order)
     assert str(accumulator.order) == str(named(order)) and f":u{inner}" in str(accumulator)
     _, sums = dots.measure(left[:1], right[:, :1], None, Terms(len(right)), accumulator)

@@ -21,7 +21,7 @@ from tracer.accumulators.engine.tile_sums import (
     program,
 )
 from tracer.accumulators.kernels import loaded
-from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.accumulator import Accumulator, rounding_of
 from tracer.accumulators.spec.orders import Sorted, Terms
 from tracer.accumulators.statistics.partial_sums import Clipped, UnlimitedSums
 from tracer.interpreter.numeric import parallel, products, tensors
@@ -257,10 +257,13 @@ def _leaving(plan: Program) -> Array:
         shift = level.shift
         rows.append((
             *(exact if narrow is None else (kernels.rule_of(narrow.overflow), *narrow.range)),
-            *((0, 0) if shift is None else (shift.bits, kernels.rounding_rule(shift.rounding))),
+            *((0, 0, 0) if shift is None else (
+                shift.bits, kernels.rounding_rule(shift.rounding),
+                int(rounding_of(shift).salts(np.zeros(1))[0]),
+            )),
         ))  # fmt: skip
     is_needed = any(stage.shift or stage.spill for stage in plan.stages)
-    return np.array(rows if is_needed else np.empty((0, 5)), np.int64)
+    return np.array(rows if is_needed else np.empty((0, 6)), np.int64)
 
 
 def has_fast_kernel(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracer.accumulators.spec import Overflow, Register
 from tracer.accumulators.spec.accumulator import Accumulator, rounded, shifted
-from tracer.accumulators.spec.orders import Level, Terms
+from tracer.accumulators.spec.orders import Level, Stage, Terms
 from tracer.accumulators.statistics.partial_sums import Clipped, UnlimitedSums
 from tracer.support.types import Array
 
@@ -79,6 +79,17 @@ def _products(left: Array, right: Array, accumulator: Accumulator) -> Array:
     return products << shift
 
 
+def _products_taken(stages: tuple[Stage, ...], count: int) -> Array:
+    """The number of products (count,) that have been taken with each of them, depth first."""
+    order = np.zeros(1, np.intp)
+    for stage in reversed(stages):
+        order = stage.groups[order].ravel()
+        order = order[order >= 0]
+    taken = np.zeros(count, np.int64)
+    taken[order] = np.arange(1, len(order) + 1)
+    return taken
+
+
 class _Run:
     """Adds up stage by stage; records extremes if unlimited, events if limited, and clips.
 
@@ -97,23 +108,27 @@ class _Run:
         order = self._accumulator.order
         values = order.arrange(products, bias if first else np.zeros_like(bias))
         stages = order.stages(terms)
+        taken = _products_taken(stages, products.shape[-1])
         for stage in stages:
+            taken = np.where(stage.groups >= 0, taken[stage.groups], 0)
+            taken = np.maximum.accumulate(taken, axis=1)
             totals = np.zeros((*shape, len(stage.groups)), np.int64)
             if first and stage is stages[-1]:
                 totals = self._add(totals, bias[..., None], np.ones(1, bool), stage.register)
             for step, positions in enumerate(stage.groups.T):
                 totals = self._add(totals, values[..., positions], positions >= 0, stage.register)
                 if stage.spill is not None and stage.spills_after(step):
-                    totals = self._spill(totals, stage.spill)
-            values = shifted(totals, stage.shift)
+                    totals = self._spill(totals, stage.spill, taken[:, step])
+            taken = taken.max(1, initial=0)
+            values = shifted(totals, stage.shift, taken)
         if not first:
             values = self._add(values, bias[..., None], np.ones(1, bool), None)
         return values[..., 0]
 
-    def _spill(self, totals: Array, spill: Level) -> Array:
+    def _spill(self, totals: Array, spill: Level, taken: Array) -> Array:
         """The sums as they are read back: without low bits, in the range of the narrow register."""
         assert spill.register is not None
-        narrowed = shifted(totals, spill.shift)
+        narrowed = shifted(totals, spill.shift, taken)
         limited = into_range(narrowed, *spill.register.range, spill.register.overflow)
         self.clips += (limited != narrowed).sum(-1)
         read = limited << (spill.shift.bits if spill.shift else 0)

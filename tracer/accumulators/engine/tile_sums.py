@@ -418,9 +418,12 @@ class SumLanes:
             return False
         if any(plan.registers[min(1, len(plan.registers) - 1) :]) or plan.spills.any():
             return False
-        if any(stage.shift for stage in plan.stages[1:]):
-            return False
         tiles = loaded("steps")
+        passed = plan.stages[0].shift
+        if any(stage.shift for stage in plan.stages[1:]) or (
+            passed is not None and passed.rounding not in tiles.ROUNDINGS
+        ):
+            return False
         own = self.inner
         if own is not None and (own.unsigned or own.overflow not in tiles.RULES):
             return False

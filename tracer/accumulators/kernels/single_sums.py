@@ -29,6 +29,7 @@ _BITS, _FACTORS = (
         np.uint64(0x94D049BB133111EB),
     ),
 )
+_POSITION_STEP = np.int64(0x9E3779B97F4A7C15 - (1 << 64))
 SATURATE, WRAP, ZERO, EXACT = range(4)
 """What a rule does outside its range; EXACT has no range."""
 _EVENTS, _LEAST, _MOST = range(3)
@@ -148,11 +149,11 @@ def against_the_sum(terms: Any, total: int, spare: Any) -> None:
         up, down = up + rise, down + (not rise)
 
 
-@kernel(types.int64(types.int64, NUMBERS, NUMBERS, FLAT_OUT))
-def _spilled(value: int, narrow: Any, rule: Any, seen: Any) -> int:
+@kernel(types.int64(types.int64, types.int64, NUMBERS, NUMBERS, FLAT_OUT))
+def _spilled(value: int, taken: int, narrow: Any, rule: Any, seen: Any) -> int:
     """The sum in the last register as it is read back from a narrow one."""
     kind, low, high = narrow[0], narrow[1], narrow[2]
-    lost = rounded(value, narrow[3], narrow[4], 0)
+    lost = rounded(value, narrow[3], narrow[4], narrow[5] + taken * _POSITION_STEP)
     kept = into_range(lost, kind, low, high)
     wide = kept << narrow[3]
     value = into_range(wide, rule[0], rule[1], rule[2])
@@ -168,8 +169,9 @@ def added(
 ) -> int:
     """The sum of the terms; the last register begins with `start`.
 
-    `leaving` (registers, 5) is empty, or says what sums become as they leave a register: the rule
-    and the range of a narrow one, for the last register alone, and a shift and its rounding.
+    `leaving` (registers, 6) is empty, or says what sums become as they leave a register: the rule
+    and the range of a narrow one, for the last register alone, and a shift, its rounding and a
+    salt, to which the number of terms so far is added.
     Groups then have a third number, 1 after which the last register is narrowed.
     """
     top, k = registers.size - 1, 0
@@ -183,11 +185,12 @@ def added(
         for n in range(groups[group, 1]):
             lower = registers[n : n + 1]
             if len(leaving):
-                lower[0] = rounded(lower[0], leaving[n, 3], leaving[n, 4], 0)
+                salt = leaving[n, 5] + k * _POSITION_STEP
+                lower[0] = rounded(lower[0], leaving[n, 3], leaving[n, 4], salt)
             registers[n + 1] = _sum(registers[n + 1], lower, 0, 1, rules[n + 1], seen)
             registers[n] = 0
         if len(leaving) and groups[group, 2]:
-            registers[top] = _spilled(registers[top], leaving[top], rules[top], seen)
+            registers[top] = _spilled(registers[top], k, leaving[top], rules[top], seen)
     return registers[top]
 
 
@@ -205,7 +208,7 @@ def _fits(
     rules, leaving = tables
     return bool(
         right.shape[1] == depth <= salts.size and rules.shape[1] == 3 and rounding.size == 2
-        and leaving.shape in ((0, 5), (len(rules) - 1, 5))
+        and leaving.shape in ((0, 6), (len(rules) - 1, 6))
         and groups.shape[1] == 2 + (len(leaving) > 0) and groups.min(initial=0) >= 0
         and groups[:, 0].sum() == depth and groups[:, 1].max(initial=0) < len(rules) - 1
         and all(each.shape == shape for each in (*starts, *outs[:3]))

@@ -23,7 +23,6 @@ NARROWEST, WIDEST = 2, 64
 MOST_SHIFT = 32
 """Low bits that may be dropped: rounding then leaves sums below 2^62 within 64 bits."""
 _OVERFLOWS = tuple(name for name in get_args(Overflow) if name != "error")
-_SHIFT_ROUNDINGS = tuple(name for name in get_args(RoundingName) if name != "stochastic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,24 +115,29 @@ class FloatRegister:
 class Shift:
     """The low `bits` that a sum loses, by a `rounding`, on its way to the next register.
 
-    Raises UsageError for other numbers than 1 to 32, and for a rounding that draws.
+    `seed` is for `stochastic` alone: a draw depends on it, on the sum, and on how many products the
+    dot product has taken so far. Raises UsageError for other numbers than 1 to 32, and for a word
+    that is no rounding.
     """
 
     bits: int
     rounding: RoundingName = "floor"
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= MOST_SHIFT:
             raise UsageError(f"a shift by {self.bits} bits", f"It is by 1 to {MOST_SHIFT}.")
-        if self.rounding not in _SHIFT_ROUNDINGS:
+        if self.rounding not in get_args(RoundingName):
             raise UsageError(
                 f"rounding '{self.rounding}' of a shift",
-                f"It is one of {', '.join(_SHIFT_ROUNDINGS)}.",
+                f"It is one of {', '.join(get_args(RoundingName))}; a seed is set as in "
+                "stochastic(7).",
             )
 
     def __str__(self) -> str:
-        """The spelling in a level: `>>4`, or `>>4:half-up`."""
-        return f">>{self.bits}" + ("" if self.rounding == "floor" else f":{self.rounding}")
+        """The spelling in a level: `>>4`, `>>4:half-up`, or `>>4:stochastic(7)`."""
+        seed = f"({self.seed})" if self.rounding == "stochastic" else ""
+        return f">>{self.bits}" + ("" if self.rounding == "floor" else f":{self.rounding}{seed}")
 
 
 def signed_range(bits: int, symmetric: bool = False) -> tuple[int, int]:

@@ -77,11 +77,13 @@ def rounding(spelling: str) -> Rounding:
     return Rounding(match[1], int(match[2] or 0))  # type: ignore[arg-type]  # checked above
 
 
-def rounded(values: Array, shift: int, rule: Rounding) -> Array:
+def rounded(
+    values: Array, shift: int, rule: Rounding, positions: Array | int | None = None
+) -> Array:
     """Returns `values` / 2^`shift` rounded to integers; `shift` is 1 or more.
 
-    Integers (..., K), where K are the positions of products; int64 for `stochastic`, else also
-    Python integers.
+    Integers (..., K), where K are the positions of products, if there are no other `positions`;
+    int64 for `stochastic`, else also Python integers.
     """
     floor = values >> shift
     rest, half = values - (floor << shift), 1 << (shift - 1)
@@ -97,20 +99,29 @@ def rounded(values: Array, shift: int, rule: Rounding) -> Array:
         case "half-up":
             up = rest >= half
         case "stochastic":
-            up = _draws(values, shift, rule) < rest
+            places = np.arange(values.shape[-1]) if positions is None else np.atleast_1d(positions)
+            up = _draws(values, shift, rule.salts(places)) < rest
         case _:
             assert_never(rule.name)
     return np.asarray(floor + np.asarray(up, np.int64))
 
 
-def shifted(values: Array, shift: Shift | None) -> Array:
-    """Returns sums, integers, as they go to the next register; themselves without a shift."""
-    return values if shift is None else rounded(values, shift.bits, Rounding(shift.rounding))
+def rounding_of(shift: Shift) -> Rounding:
+    """Returns the rounding of a shift."""
+    return Rounding(shift.rounding, shift.seed)
 
 
-def _draws(values: Array, shift: int, rule: Rounding) -> Array:
-    """Returns integers from 0 to 2^`shift` - 1, one for each value and position."""
-    mixed = (values + rule.salts(np.arange(values.shape[-1]))).astype(np.uint64)
+def shifted(values: Array, shift: Shift | None, taken: Array | int = 0) -> Array:
+    """Returns sums, integers, as they go to the next register; themselves without a shift.
+
+    `taken`, which broadcasts to them, is the number of products that each dot product has so far.
+    """
+    return values if shift is None else rounded(values, shift.bits, rounding_of(shift), taken)
+
+
+def _draws(values: Array, shift: int, salts: Array) -> Array:
+    """Returns integers from 0 to 2^`shift` - 1, one for each value and its salt."""
+    mixed = (values + salts).astype(np.uint64)
     for bits, factor in _MIXERS:
         mixed = (mixed ^ (mixed >> np.uint64(bits))) * np.uint64(factor)
     mixed ^= mixed >> np.uint64(31)
@@ -289,11 +300,15 @@ class Accumulator:
         """The bits by which the unit of the accumulator is coarser than that of the products."""
         return sum(each.bits for each in shifts(self.order, terms))
 
-    def in_unit(self, bias: Array, terms: Terms) -> Array:
-        """Returns a bias, integers, rounded to the unit as the last shift rounds."""
+    def bias_rounding(self, terms: Terms) -> Rounding:
+        """How a bias is rounded to the unit of the accumulator: as by the last shift."""
         passed = shifts(self.order, terms)
-        rule = Rounding(passed[-1].rounding) if passed else Rounding()
-        return rounded(bias, self.shift(terms), rule) if passed else bias
+        return rounding_of(passed[-1]) if passed else Rounding()
+
+    def in_unit(self, bias: Array, terms: Terms) -> Array:
+        """Returns a bias, integers, rounded to the unit of the accumulator."""
+        shift = self.shift(terms)
+        return rounded(bias, shift, self.bias_rounding(terms), 0) if shift else bias
 
     def bits_for(self, low: Array, high: Array) -> Array:
         """Returns the least widths, int64, that hold both `low` and `high`, int64, by element.

@@ -31,7 +31,8 @@ ALL = "all"
 _SPELLING = re.compile(r"([a-z]+)(?:\((.*)\))?")
 _LEVEL_SPELLING = re.compile(
     rf"({ALL}|\d{{1,9}})(?:x(\d{{1,9}}))?(?::(u?)(\d{{1,3}})(?::([a-z]+))?)?"
-    r"(?::>>(\d{1,3})(?::([a-z-]+))?)?(?::([a-z]+\d[a-z0-9-]*)(:saturate)?)?"
+    r"(?::>>(\d{1,3})(?::([a-z-]+)(?:(?<=stochastic)\((\d{1,9})\))?)?)?"
+    r"(?::([a-z]+\d[a-z0-9-]*)(:saturate)?)?"
 )
 _SPILL = "spill="
 _DIGITS = 9
@@ -296,20 +297,20 @@ class Level:
     def read(cls, text: str) -> Level:
         """Returns the level of this spelling. Raises UsageError."""
         match = _LEVEL_SPELLING.fullmatch(text.strip())
-        if match is None or (match[8] and (match[4] or match[6])):
+        if match is None or (match[9] and (match[4] or match[6])):
             raise UsageError(
                 f"'{text}' is not a level of tiles",
                 "It is size:bits:overflow:>>shift:rounding, as 256:16, 256:u16:wrap or 64:20:>>4, "
                 "or size:format, as 128:fp16; 2x8 takes terms that are 8 apart.",
             )
-        size, stride, sign, bits, overflow, shift, rounding, form, saturates = match.groups()
+        size, stride, sign, bits, overflow, shift, rounding, seed, form, saturates = match.groups()
         word: Any = overflow or "saturate"  # Register and Shift check the words
         rule: Any = rounding or "floor"
         return cls(
             None if size == ALL else int(size),
             Register(int(bits), word, unsigned=sign == "u") if bits else None,
             int(stride or 1),
-            Shift(int(shift), rule) if shift else None,
+            Shift(int(shift), rule, int(seed or 0)) if shift else None,
             FloatRegister(form, saturates is not None) if form else None,
         )
 

@@ -16,8 +16,8 @@ from operator import itemgetter, methodcaller
 
 import numpy as np
 
-from tracer.accumulators.spec import WIDEST, Overflow, Register, effect_of, signed_range
-from tracer.accumulators.spec.accumulator import Accumulator, rounded, shifted
+from tracer.accumulators.spec import WIDEST, Overflow, Register, Shift, effect_of, signed_range
+from tracer.accumulators.spec.accumulator import Accumulator, Rounding, rounded, rounding_of
 from tracer.accumulators.spec.orders import Stage, Terms
 from tracer.errors import UsageError
 from tracer.support.types import Array
@@ -50,6 +50,18 @@ class Interval:
     def with_zero(self) -> Interval:
         """Returns the least interval that contains this one and 0."""
         return self.hull(self.map_ends(np.zeros_like))
+
+    def rounded(self, bits: int, rule: Rounding) -> Interval:
+        """Returns the interval of these integers / 2^`bits`, rounded: itself for 0 bits."""
+        if not bits:
+            return self
+        if rule.name == "stochastic":
+            return Interval(self.low >> bits, -(-self.high >> bits))
+        return self.map_ends(partial(rounded, shift=bits, rule=rule))
+
+    def shifted(self, shift: Shift | None) -> Interval:
+        """Returns the interval of these sums as they go to the next register."""
+        return self if shift is None else self.rounded(shift.bits, rounding_of(shift))
 
 
 def _overflowed(values: Interval, low: int, high: int, overflow: Overflow) -> Interval:
@@ -205,7 +217,7 @@ def _bounds(
         if padded:
             products = products.with_zero()
         any_subset = products.with_zero().map_ends(_total).plus(start.with_zero())
-        start = start.map_ends(partial(accumulator.in_unit, terms=terms))
+        start = start.rounded(accumulator.shift(terms), accumulator.bias_rounding(terms))
         in_order.append(_in_order(products, start, terms, accumulator))
         # a register that wraps may exceed the sum of any of its terms
         any_order.append(_coarser(any_subset, terms, accumulator).hull(in_order[-1]))
@@ -244,11 +256,8 @@ def _products(left: Interval, right: Interval, accumulator: Accumulator) -> Inte
     """
     corners = [a * b for a in (left.low, left.high) for b in (right.low, right.high)]
     products = Interval(reduce(np.minimum, corners), reduce(np.maximum, corners))
-    shift, rule = accumulator.product_shift, accumulator.product_rounding
-    if shift and rule.name == "stochastic":
-        products = Interval(products.low >> shift, -(-products.high >> shift))
-    elif shift:
-        products = products.map_ends(partial(rounded, shift=shift, rule=rule))
+    shift = accumulator.product_shift
+    products = products.rounded(shift, accumulator.product_rounding)
     if accumulator.product_bits is not None:
         ends = accumulator.range_of(accumulator.product_bits)
         products = _overflowed(products, *ends, accumulator.overflow)
@@ -308,7 +317,7 @@ def _in_register(terms: Interval, stage: Stage, register: Register) -> Interval:
     for step in range(grouped.low.shape[-1]):
         term = grouped.map_ends(itemgetter((..., step)))
         total = _overflowed(total.plus(term), *register.range, register.overflow)
-    return total.map_ends(partial(shifted, shift=stage.shift))
+    return total.shifted(stage.shift)
 
 
 def _spilled(
@@ -322,7 +331,7 @@ def _spilled(
         total = total.plus(terms.map_ends(itemgetter((..., position))))
         sums.append(total)
         if stage.spills_after(step):
-            total = total.map_ends(partial(shifted, shift=level.shift))
+            total = total.shifted(level.shift)
             received.append(total)
             if is_limited:
                 total = _overflowed(total, *level.register.range, level.register.overflow)
@@ -354,7 +363,7 @@ def _inner_bits(
         if stage.register is not None:
             reached = Interval(sums.low.min((1, 2)), sums.high.max((1, 2)))
             needed.append((reached, stage.register))
-        values = sums.map_ends(itemgetter((..., -1))).map_ends(partial(shifted, shift=stage.shift))
+        values = sums.map_ends(itemgetter((..., -1))).shifted(stage.shift)
     widths = [_register_bits(reached.with_zero(), each, accumulator) for reached, each in needed]
     return reduce(np.maximum, widths) if widths else None
 

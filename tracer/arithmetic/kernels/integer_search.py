@@ -38,7 +38,7 @@ def count_equal(
     depth, last = products.shape[1], rules.shape[1] - 1
     terms, spare = np.empty(depth, np.int64), np.empty(depth, np.int64)
     registers, seen = np.empty(last, np.int64), np.empty(3, np.int64)
-    leaving = np.empty((0, 5), np.int64)
+    leaving = np.empty((0, 6), np.int64)
     for number in range(len(rules)):
         own = rules[number]
         kind, low, high = own[last, 0], own[last, 1], own[last, 2]
