@@ -1,5 +1,6 @@
 """Matrix cores of AMD, against exact fractions and numpy's float32."""
 
+from dataclasses import replace
 from fractions import Fraction
 from math import floor
 
@@ -20,12 +21,47 @@ TYPES = {
     "fp8-e4m3fnuz": ml_dtypes.float8_e4m3fnuz, "fp8-e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
 }  # fmt: skip
 LEAST = {"fp16": -14, "bf16": -126, "fp8-e4m3fnuz": -7, "fp8-e5m2fnuz": -15}
+# Rows of random numbers: factors, C, and D of the models of MATLAB-tensor-core (BSD-2-Clause,
+# Copyright Faizan A. Khattak, Mantas Mikaitis; b12b5a7, of MI300X 122c221) in GNU Octave 7.3
+MODELLED = {
+    ("amd:mi100", "fp16"): ("628292ac88b0eaa4f6be0317b207168b", "85b92cb995070129ce842e272a90e788",
+                            "-0x1.d6abf2p-30", "0x1.758e36p-5"),
+    ("amd:mi100", "bf16"): ("8abcf73a3c39bd38", "0d39b7b35535b7bc", "-0x1.6c9188p-22",
+                            "-0x1.35e86ap-18"),
+    ("amd:mi250", "fp16"): ("04ad36854689649068a89d94d1bd848c", "30b78b0b9fb3038cbd05dfab5615bd01",
+                            "0x1.5e0ef8p-7", "0x1.6940aep-5"),
+    ("amd:mi250", "bf16"): ("45bf9cbdc2bdeabeefbd0c40843c6cbf", "73be113f223e343da63dc2bece3ba4be",
+                            "0x1.025890p-17", "-0x1.c10b8cp-2"),
+    ("amd:mi300x", "fp16"): (
+        "edaca63d6aadf2b336b0e4ad5fae2c2fa8bc5abcfd2dd39e53337d2da2b7b7a9",
+        "3ac0e43bf1b93a2c5339b92d6531272a2d3a9325afb1dc3bc3b8c134352ca1b5",
+        "0x1.bcfabcp-30", "0x1.b0f0e8p-2"),
+    ("amd:mi300x", "fp8-e5m2fnuz"): (
+        "8282c22620119b86bf99883b1500a214a739b4a41824aa8911b834a62a961c14",
+        "102db3142b89040e0391252528a043830e14b88eab11940a222837a78eb6221d",
+        "0x1.4850c4p-22", "0x1.b4df2cp-3"),
+}  # fmt: skip
 CASES = [(card, form) for card, rows in AMD.items() for form in rows if form in TYPES]
 
 
 def total(card, form, left, right, start=0.0):
     sides = np.array([left], np.float32), np.array(right, np.float32)[:, None]
     return sum_products(*sides, np.float32([start]), AMD[card][form]).values[0, 0]
+
+
+@pytest.mark.parametrize(("card", "form"), MODELLED)
+def test_a_row_of_a_model_of_others_that_other_rules_get_wrong(card, form):
+    *sides, start, want = MODELLED[card, form]
+    left, right = (np.frombuffer(bytes.fromhex(each), TYPES[form]) for each in sides)
+    sums = {
+        rule: sum_products(
+            np.float32([left]), np.float32(right)[:, None], np.float32([float.fromhex(start)]),
+            replace(AMD[card][form], rule=rule),
+        ).values[0, 0]
+        for rule in {"exact", "pairwise", "late", "aligned", AMD[card][form].rule}
+    }  # fmt: skip
+    same = [rule for rule, value in sums.items() if value == float.fromhex(want)]
+    assert same == [AMD[card][form].rule]
 
 
 def mi100(left, right, start, form):
