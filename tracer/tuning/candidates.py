@@ -28,7 +28,7 @@ from tracer.support.suggestions import suggest
 from tracer.support.tolerance import Tolerance, compare, worst
 from tracer.text import brief
 from tracer.tuning.bench import Bench, Blocks
-from tracer.tuning.changes import ALLOWED, Step, Steps, changes, find
+from tracer.tuning.changes import ALLOWED, Step, Steps, changes, find, quantised
 from tracer.tuning.findings import Findings
 from tracer.tuning.setup import Machine, Setup
 
@@ -230,8 +230,6 @@ def _seconds_for(step: Step, columns: int) -> float:
     return time.monotonic() - began
 
 
-_PRESET = "x86-maddubs"
-"""The accumulator of kernels for AVX2 without VNNI: pairs of products in 16 bits."""
 _CHANGE, _TYPES = "static_int8", ("u8s8", "s8s8")
 _NAMED = 3
 
@@ -261,7 +259,7 @@ def saturation_notes(
         named = ", ".join(map(brief, nodes[:_NAMED])) + more
         yield f"{step}: " + (
             f"{sum(changed.values()):,} sums of {named} differ, as this processor adds pairs of "
-            f"products in 16 bits, which saturate; tracer narrow --for {_PRESET} prevents it"
+            f"products in 16 bits, which saturate; {quantised.NARROWED} prevents it"
             if changed
             else "no sum saturates on these inputs, as this processor adds pairs of products"
         )
@@ -270,7 +268,7 @@ def saturation_notes(
 def _changed_sums(setup: Setup, seconds: float, progress: Progress) -> dict[str, int]:
     """Returns how many sums of each node differ in the emulation, of those with any."""
     limits = Limits(seconds=seconds)
-    chosen = {"policy": as_policy(_PRESET), "limits": limits}
+    chosen = {"policy": as_policy(quantised.PAIRS), "limits": limits}
     settings = registry.settings_for(registry.EMULATED, chosen)
     with enforced(limits):
         executor = registry.find(registry.EMULATED)

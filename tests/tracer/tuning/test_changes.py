@@ -279,7 +279,8 @@ def test_dynamic_int8():
 
 @pytest.mark.parametrize(
     ("flags", "architecture", "values"),
-    [(("avx2", "avx512_vnni"), "x86_64", ["u8s8", "s8s8"]), (("avx2",), "x86_64", ["u8u8", "u8s8"]),
+    [(("avx2", "avx512_vnni"), "x86_64", ["u8s8", "s8s8"]),
+     (("avx2",), "x86_64", ["u8u8", "u8s8 narrowed", "u8s8"]),
      (("asimddp",), "aarch64", ["s8s8", "u8s8"])],
 )  # fmt: skip
 def test_the_types_of_8_bits_are_those_that_the_processor_multiplies(flags, architecture, values):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import tracer
 from tests.graphs import parse
 from tests.tracer.tuning.told import findings, machine
 from tracer.containment.activity import silent
@@ -41,6 +42,19 @@ def test_the_sums_that_saturate_are_counted_and_their_node_is_named(positive):
     (note,) = candidates.saturation_notes([candidate(positive)], OLD, 60.0, silent)
     assert note.startswith(f"static_int8=u8s8: {positive} sums of ")
     assert "saturate" in note
+
+
+def test_no_sum_of_narrowed_weights_saturates(tmp_path):
+    """Emulated, where all 64 sums of the weights as they are would."""
+    np.savez(tmp_path / "x.npz", x=np.ones((1, WIDTH), np.float32))
+    changed, before = candidate(64, "u8s8 narrowed"), candidate(64, "u8s8")
+    inputs, pairs = tmp_path / "x.npz", "x86-maddubs"
+    found = [
+        tracer.interpret(each.setup.model.proto, accumulator=pairs, inputs=inputs)
+        for each in (changed, before)
+    ]
+    sums = [each.nodes["outputs_changed"].sum() for each in found]
+    assert sums == [0, WIDTH]
 
 
 def test_where_no_sum_saturates_that_is_said():

@@ -6,11 +6,15 @@ from dataclasses import dataclass, replace
 import onnx
 
 from tracer.analyzers.roofline import MEMORY
+from tracer.containment.activity import silent
 from tracer.errors import ModelError
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import encoded
 from tracer.graph.operators import quantized_node
 from tracer.inputs.feedset import Feeds
+from tracer.narrowing.attempts import Subject
+from tracer.narrowing.narrow import narrow_graph
+from tracer.narrowing.requirement import parse_widths
 from tracer.quantization.options import QuantizationOptions, WeightOptions
 from tracer.quantization.quantizer import quantize_weights, quantized_graphs, without_logs
 from tracer.support.temporary import TemporaryFolder
@@ -23,6 +27,10 @@ _SHARE = 0.1
 _DYNAMIC_TYPES = {"int8": "QInt8", "uint8": "QUInt8"}
 _STATIC_TYPES = {"u8s8": ("uint8", "int8"), "s8s8": ("int8", "int8"), "u8u8": ("uint8", "uint8")}
 """Types of activations and of weights."""
+PAIRS = "x86-maddubs"
+"""The accumulator of kernels for AVX2 without VNNI: pairs of products in 16 bits."""
+NARROWED = "u8s8 narrowed"
+"""Weights that are rounded so that no pair of products overflows."""
 _WEIGHTED = ("FusedMatMul", "MatMul")
 
 
@@ -83,22 +91,30 @@ class _OneBatch:
 
 def _static_forms(findings: Findings) -> Sequence[str]:
     if findings.machine.saturates:
-        return ["u8u8", "u8s8"]
+        return ["u8u8", NARROWED, "u8s8"]
     return ["s8s8", "u8s8"] if findings.machine.architecture == "aarch64" else ["u8s8", "s8s8"]
 
 
 def _static(setup: Setup, value: str) -> Setup:
-    activations, weights = _STATIC_TYPES[value]
+    activations, weights = _STATIC_TYPES[value.partition(" ")[0]]
     options = QuantizationOptions(
         activation_type=activations, weight_type=weights, symmetric=activations == "int8"
     )
     files = TemporaryFolder()
-    _, path = quantized_graphs(setup.model, _OneBatch(setup.feedset.feeds), options, files.path)
+    batches = _OneBatch(setup.feedset.feeds)
+    _, path = quantized_graphs(setup.model, batches, options, files.path)
     model = replace(loading.load(path), subject=setup.model.name)
+    if value == NARROWED:
+        inline = loading.from_proto(stored_weights.with_inline_weights(model.proto, files.path))
+        _, (width,) = parse_widths(PAIRS, None, "any-input")
+        sums, needs = Subject.of(inline).sums, width.needs(inline)
+        return setup.with_proto(narrow_graph(inline, sums, needs, batches, False, silent)[0])
     return setup.with_model(model, files)
 
 
 def _static_command(setup: Setup, value: str, model: str) -> str:
+    if value == NARROWED:
+        return f"tracer narrow {model} --for {PAIRS} --data inputs.npz -o tuned.onnx"
     activations, weights = _STATIC_TYPES[value]
     symmetric = " --symmetric" if activations == "int8" else ""
     return (
@@ -118,7 +134,8 @@ def _why_static_int8(findings: Findings) -> str | None:
     if findings.machine.multiplies_bytes:
         how = "adds products of bytes in 32 bits"
     elif findings.machine.saturates:
-        how = "adds pairs of products of bytes in 16 bits, which saturate: u8u8 is exact"
+        how = "adds pairs of products of bytes in 16 bits, which saturate: u8u8 is exact, and no "
+        how += "pair of narrowed weights saturates"
     else:
         how = "has no instruction for products of bytes"
     return f"products take {share:.0%} of the time, and the processor {how}"
