@@ -42,6 +42,9 @@ class Fake:
 
         yield timed
 
+    def whole_runs(self):
+        return measuring.timed(self.ready)
+
 
 @pytest.fixture
 def machine(monkeypatch, comparison_seconds, comparison_paces):
