@@ -104,7 +104,7 @@ _WORD = re.compile(r"[\W_]*[^\W_]+|[\W_]+$")
 
 
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_WIDEST = 64
+WIDEST = 64
 _LEAST_WITHOUT_DECIMALS = 1e5
 _LONGEST = 10_000_000
 """Counts from here on are rounded."""
@@ -230,7 +230,7 @@ def full(value: float | None) -> str:
 
 def width(value: float) -> str:
     """A number of bits; no accumulator has more than 64."""
-    return f">{_WIDEST}" if value > _WIDEST else count(value)
+    return f">{WIDEST}" if value > WIDEST else count(value)
 
 
 def name(value: object) -> str:

@@ -278,13 +278,15 @@ def _accumulator(draw: Draw, part: Part, terms: Terms) -> Accumulator:
     products = np.log2(sizes) + random.uniform(-4, 3) if kind.random() < 0.2 else None
     shift = int(random.integers(1, 9)) if kind.random() < 0.1 else 0
     rounding = str(kind.choice(ROUNDINGS)) if shift else "half-even"
+    overflow = str(kind.choice(OVERFLOWS))
+    conventions = ["twos-complement", "magnitude", "unsigned"][: 2 + (overflow != "symmetric")]
     return Accumulator(
         int(np.clip(width, 2, 53)),
-        str(kind.choice(OVERFLOWS)),
+        overflow,
         named(_order(kind)),
         None if products is None else int(np.clip(products, 2, 53)),
         str(kind.choice(["first", "first", "last"])),
-        str(random.choice(["twos-complement", "magnitude"])),
+        str(random.choice(conventions)),
         str(random.choice(["before", "before", "after"])),
         shift,
         rounding,

@@ -179,6 +179,9 @@ def _after_sums(trace: Trace, typed: Typed) -> Steps:
     counted, model = trace.nodes[trace.nodes["outputs"].notna()], typed.subjects
     if typed.text("by") == "sample":
         yield typed.next(typed.command, model, without=("by",)), "shows which nodes overflow"
+    tallies = [sums.tally for run in trace.runs for sums in run.sums]
+    if any(tally.accumulator.is_unsigned for tally in tallies):
+        return  # their widths are no widths of a sweep
     needed, bits = counted["bits_observed"].dropna(), counted["bits"].dropna()
     data = typed.text("data") or typed.text("inputs")
     is_float = needed.empty or bits.empty

@@ -214,14 +214,15 @@ def _machine_width(source: str) -> Width | None:
         bits = _inner_bits(accumulator)
         is_known = len({*bits}) <= 1 and accumulator.bits >= OUTER_BITS
         is_known &= not (accumulator.product_bits or accumulator.product_shift)
+        is_known &= not accumulator.is_unsigned
         for stage in accumulator.order.stages(Terms(1)):
             is_unsigned = stage.register is not None and stage.register.unsigned
             is_known &= not (stage.shift or stage.spill or is_unsigned)
     if accumulator is None or not is_known:
         raise UsageError(
             f"'{source}' is no machine to narrow a model for",
-            "Give one accumulator of 32 bits or more, whose inner registers are signed, of one "
-            "width, and without shifts.",
+            "Give one signed accumulator of 32 bits or more, whose inner registers are signed, of "
+            "one width, and without shifts.",
         )
     preset = hardware.presets().get(source.strip())
     lifts = preset is not None and preset.lifts_int8

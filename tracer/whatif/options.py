@@ -134,6 +134,11 @@ class WhatIfOptions:
                 "overflow 'error' would end the first run that overflows",
                 "Sweep the others: saturate, symmetric, wrap, zero.",
             )
+        if self.range_convention == "unsigned":
+            raise UsageError(
+                "a sweep of unsigned widths has no sums without overflow to compare with",
+                "Name the accumulators: u16,u18,u20.",
+            )
         for order, overflow, bias in itertools.product(self.orders, self.overflows, self.biases):
             yield Accumulator(
                 bits, overflow, orders.named(order), self.product_bits, bias, self.range_convention

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from tracer.analyzers.overflow import coverage
-from tracer.analyzers.views.text import digits, extent, full, number, percent, plural, si, width
+from tracer.analyzers.views.text import (
+    WIDEST,
+    digits,
+    extent,
+    full,
+    number,
+    percent,
+    plural,
+    si,
+    width,
+)
 from tracer.records.trace import Trace
 from tracer.text import brief
 
@@ -128,9 +138,11 @@ def _integer_words(narrow: pd.DataFrame, covered: Coverage) -> tuple[str, str]:
     data = "no partial sum was observed"
     if observed.notna().any():
         data = f"{width(float(observed.max()))} bits suffice for this data"
+        data = "no width suffices for this data" if observed.max() > WIDEST else data
     if unknown:
         return overflows, f"{data}; no width is guaranteed for {plural(unknown, 'node')}"
-    bits = width(float(guaranteed.max()))
+    bits = f"{width(float(guaranteed.max()))} bits"
+    bits = "no width" if guaranteed.max() > WIDEST else bits
     where = ", " if covered.is_whole else "; guaranteed at "
     extents = "" if covered.is_whole else f": {extent(covered)}"
     inner = ""
@@ -140,7 +152,7 @@ def _integer_words(narrow: pd.DataFrame, covered: Coverage) -> tuple[str, str]:
             "" if pd.isna(needed) else f", which need {width(float(needed))} bits for any input"
         )
         inner = f"; no width keeps inner registers from overflowing{enough}"
-    return overflows, f"{data}{where}{bits} bits for any input{extents}{inner}"
+    return overflows, f"{data}{where}{bits} for any input{extents}{inner}"
 
 
 def worst_first(rows: pd.DataFrame, full_numbers: bool = False) -> pd.DataFrame:

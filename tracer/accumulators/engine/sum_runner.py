@@ -11,6 +11,7 @@ import numpy as np
 from tracer.accumulators.engine import dots, node_pass
 from tracer.accumulators.engine.integer_arithmetic import Finish
 from tracer.accumulators.engine.node_pass import ColumnSource, KeptPasses, NodePass
+from tracer.accumulators.spec import WIDEST
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Order, Sequential, Terms
 from tracer.accumulators.statistics.bounds import (
@@ -290,10 +291,11 @@ class SumRunner:
     def _overflow_error(self, low: Array, high: Array) -> ModelError:
         least, most = self.accumulator.range
         bits = int(self.accumulator.bits_for(low, high).max())
+        held = f"{bits} bits hold" if bits <= WIDEST else "No unsigned number holds"
         return ModelError(
             f"a partial sum leaves [{least}, {most}], the range of {self.accumulator.bits} bits: "
             f"sums from {int(low.min())} to {int(high.max())} occurred",
-            f"{bits} bits hold these; overflow 'saturate' counts them instead.",
+            f"{held} these; overflow 'saturate' counts them instead.",
         )
 
 

@@ -356,7 +356,9 @@ class SumLanes:
     @cached_property
     def limited_bits(self) -> int:
         """The bits of the smallest floats in which limited sums are exact; 0 if there are none."""
-        if not self._suits or self.overflow not in loaded("steps").RULES:
+        if not self._suits or self.accumulator.is_unsigned:
+            return 0
+        if self.overflow not in loaded("steps").RULES:
             return 0
         most = min(max(self.accumulator.range[1], self._own_limit), self._bound) + 1
         modes = [self.overflow] if self.inner is None else [self.overflow, self.inner.overflow]
@@ -415,6 +417,8 @@ class SumLanes:
         """Whether tiles have the order and the products of these sums, with a bias for each row."""
         plan, accumulator = self.plan, self.accumulator
         if plan is None or accumulator.order.reorders or self.matrices.bias.shape[1] > 1:
+            return False
+        if accumulator.is_unsigned and accumulator.product_bits is not None:
             return False
         if any(plan.registers[min(1, len(plan.registers) - 1) :]) or plan.spills.any():
             return False

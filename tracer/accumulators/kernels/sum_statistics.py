@@ -25,6 +25,7 @@ _PART = 256
 _VALUES, _ERRORS = read_only(types.float32), vector_type(types.float64)
 _WIDTHS = 66
 """Widths of a 64-bit integer, and of one that is symmetric, from 0 on."""
+_LOWEST = np.iinfo(np.int64).min
 
 
 @intrinsic
@@ -39,12 +40,17 @@ _leading_zeros: Any = _count_leading_zeros
 """Of a 64-bit integer."""
 
 
-@njit(types.int64(types.int64, types.boolean), nogil=True, cache=True, inline="always")
-def _width(value: int, symmetric: bool) -> int:
-    """Bits of two's complement; `symmetric` leaves out the lowest number of each width."""
+@njit(types.int64(types.int64, types.int64), nogil=True, cache=True, inline="always")
+def _width(value: int, lowest: int) -> int:
+    """Bits of two's complement, if its 64 bits begin with `lowest`: -2^63, symmetric, or 0.
+
+    65 for a number that is too low.
+    """
     magnitude = value ^ (value >> 63)
-    if symmetric and value < 0:
+    if value < 0 and lowest > _LOWEST:
         magnitude += 1
+        if lowest == 0:
+            return 65
     return 65 - _leading_zeros(magnitude)
 
 
@@ -59,7 +65,7 @@ def _bin(value: int, fraction: int, middle: int) -> int:
 
 
 def _are_tables(
-    sums: Any, symmetric: bool, fraction: int, widths: Any, histograms: Any, extremes: Any
+    sums: Any, lowest: int, fraction: int, widths: Any, histograms: Any, extremes: Any
 ) -> bool:
     """Whether the tables have a row for each row of sums, and the histograms a bin for any sum."""
     final, lows = sums[2], histograms[0]
@@ -74,17 +80,18 @@ def _are_tables(
 
 @entry(_are_tables)
 @kernel(
-    types.void(repeat_type(TABLE, 3), types.boolean, types.int64, repeat_type(TABLE_OUT, 2),
+    types.void(repeat_type(TABLE, 3), types.int64, types.int64, repeat_type(TABLE_OUT, 2),
                repeat_type(FLAT_OUT, 3), TABLE_OUT)
 )  # fmt: skip
 def spread(
-    sums: Any, symmetric: bool, fraction: int, widths: Any, histograms: Any, extremes: Any
+    sums: Any, lowest: int, fraction: int, widths: Any, histograms: Any, extremes: Any
 ) -> None:
     """Adds sums (rows, n) to counts by width, (rows, 66), and to histograms.
 
     `sums` are the least on the way, the greatest, and the final ones; so are `histograms`, and
-    `widths` are those on the way, and at the end. Writes to `extremes` (4, rows) the least of the
-    least, the greatest of the greatest, and the least and the greatest of the final sums.
+    `widths` are those on the way, and at the end, in registers as `_width` has them. Writes to
+    `extremes` (4, rows) the least of the least, the greatest of the greatest, and the least and the
+    greatest of the final sums.
     """
     (low, high, final), (prefix_widths, final_widths) = sums, widths
     lows, highs, finals = histograms
@@ -94,9 +101,9 @@ def spread(
         least_final, most_final = final[row, 0], final[row, 0]
         for i in range(final.shape[1]):
             least, most, last = low[row, i], high[row, i], final[row, i]
-            width = max(_width(least, symmetric), _width(most, symmetric))
+            width = max(_width(least, lowest), _width(most, lowest))
             prefix_widths[row, np.uintp(width)] += 1
-            final_widths[row, np.uintp(_width(last, symmetric))] += 1
+            final_widths[row, np.uintp(_width(last, lowest))] += 1
             lows[np.uintp(_bin(least, fraction, middle))] += 1
             highs[np.uintp(_bin(most, fraction, middle))] += 1
             finals[np.uintp(_bin(last, fraction, middle))] += 1

@@ -13,7 +13,7 @@ from typing import Literal, assert_never, get_args
 from tracer.errors import UsageError
 
 Overflow = Literal["saturate", "symmetric", "wrap", "zero", "error"]
-Convention = Literal["twos-complement", "magnitude"]
+Convention = Literal["twos-complement", "magnitude", "unsigned"]
 Bias = Literal["first", "last"]
 ZeroPoints = Literal["before", "after"]
 RoundingName = Literal["half-even", "half-away", "half-up", "floor", "truncate", "stochastic"]

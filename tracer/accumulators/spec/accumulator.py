@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeAlias, assert_never, get_args
 
 import numpy as np
@@ -137,7 +137,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """A signed accumulator of `bits`, and the order in which it adds its terms.
+    """An accumulator of `bits`, and the order in which it adds its terms.
 
     `overflow` is applied after every addition that leaves the range: `saturate` clips to the
     nearer end; `symmetric` does too, in a range without the lowest number; `wrap` reduces modulo
@@ -149,14 +149,15 @@ class Accumulator:
     the first term of the last sum, or is added at its end.
 
     With `twos-complement`, B bits hold [-2^(B-1), 2^(B-1) - 1]. The `magnitude` convention does
-    not count the sign: B bits hold [-2^B, 2^B - 1].
+    not count the sign: B bits hold [-2^B, 2^B - 1]. Those that are `unsigned` hold [0, 2^B - 1].
 
     `zero_points` are subtracted from the quantised operands `before` they are multiplied. With
     `after`, operands are multiplied as stored, as most byte libraries do, and the contribution of
     the zero points is subtracted from the sum.
 
     `order` and `product_rounding` may be given as text that `orders.named` and `rounding` read.
-    Raises UsageError for a width, a word or an order that is not allowed.
+    Raises UsageError for a width, a word or an order that is not allowed, and for a symmetric range
+    that is unsigned.
 
     >>> import tracer
     >>> tracer.Accumulator(16).range
@@ -202,6 +203,10 @@ class Accumulator:
             if choice not in choices:
                 hint = f"{suggest(str(choice), choices)}It is one of {', '.join(choices)}."
                 raise UsageError(f"{name} {choice!r}", hint)
+        if self.is_unsigned and self.is_symmetric:
+            raise UsageError(
+                "overflow 'symmetric' of an unsigned accumulator", "It is 'saturate', at 0."
+            )
         object.__setattr__(self, "bits", self._width("an accumulator", self.bits))
         if self.product_bits is not None:
             object.__setattr__(self, "product_bits", self._width("a product", self.product_bits))
@@ -217,14 +222,16 @@ class Accumulator:
         return width
 
     def __str__(self) -> str:
-        """The spelling: the width, and the properties that are not the default."""
-        usual = Accumulator(self.bits)
+        """The spelling: the width, u16 if unsigned, and the properties that are not the default."""
+        usual, bits = Accumulator(self.bits), f"{self.bits}"
+        if self.is_unsigned:
+            usual, bits = replace(usual, convention=self.convention), f"u{bits}"
         changed = [
             f"{each.name}={getattr(self, each.name)}"
             for each in fields(self)
             if getattr(self, each.name) != getattr(usual, each.name)
         ]
-        return f"{self.bits}({','.join(changed)})" if changed else f"{self.bits}"
+        return f"{bits}({','.join(changed)})" if changed else bits
 
     def to_plain(self) -> dict[str, Any]:
         """Returns the properties by name for files: numbers, None, order and rounding as text.
@@ -251,11 +258,11 @@ class Accumulator:
 
     @property
     def uncounted_bits(self) -> int:
-        """Bits of the register that `bits` leaves out: the sign, by the magnitude convention."""
+        """The bit of two's complement that `bits` leaves out: the sign, or that it is never set."""
         match self.convention:
             case "twos-complement":
                 return 0
-            case "magnitude":
+            case "magnitude" | "unsigned":
                 return 1
             case _:
                 assert_never(self.convention)
@@ -264,6 +271,11 @@ class Accumulator:
     def is_symmetric(self) -> bool:
         """Whether the range leaves out the lowest number of two's complement."""
         return effect_of(self.overflow).is_symmetric
+
+    @property
+    def is_unsigned(self) -> bool:
+        """Whether the range has no number below 0."""
+        return self.convention == "unsigned"
 
     @property
     def is_bias_first(self) -> bool:
@@ -287,7 +299,8 @@ class Accumulator:
 
     def range_of(self, bits: int) -> tuple[int, int]:
         """Returns the range of the same accumulator with another width."""
-        return signed_range(bits + self.uncounted_bits, self.is_symmetric)
+        low, high = signed_range(bits + self.uncounted_bits, self.is_symmetric)
+        return (0 if self.is_unsigned else low), high
 
     def has_inner_widths(self, terms: Terms) -> bool:
         """Whether products are rounded, or they or the sums of a stage have their own width."""
@@ -310,15 +323,25 @@ class Accumulator:
         shift = self.shift(terms)
         return rounded(bias, shift, self.bias_rounding(terms), 0) if shift else bias
 
-    def bits_for(self, low: Array, high: Array) -> Array:
-        """Returns the least widths, int64, that hold both `low` and `high`, int64, by element.
+    def needed(self, values: Array) -> Array:
+        """Returns the bits, int64, of the range that holds each of `values`, with all signs.
+
+        They are `bits` and `uncounted_bits`; WIDEST + 1 for numbers that no range holds.
+        """
+        bits = needed(values, self.is_symmetric)
+        return np.where(values < 0, WIDEST + 1, bits) if self.is_unsigned else bits
+
+    def counted(self, needed: Array) -> Array:
+        """Returns the widths for what `needed` returns, int64.
 
         From NARROWEST to WIDEST + 1, which stands for values that no width holds.
         """
-        largest = np.maximum(
-            _magnitude(low, self.is_symmetric), _magnitude(high, self.is_symmetric)
-        )
-        return np.maximum(_bits(largest) - self.uncounted_bits, NARROWEST)
+        widths = np.maximum(needed - self.uncounted_bits, NARROWEST)
+        return np.where(needed > WIDEST, WIDEST + 1, widths)
+
+    def bits_for(self, low: Array, high: Array) -> Array:
+        """Returns the least widths, as `counted`, that hold both `low` and `high`, int64."""
+        return self.counted(np.maximum(self.needed(low), self.needed(high)))
 
 
 @dataclass(frozen=True, slots=True)

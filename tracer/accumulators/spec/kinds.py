@@ -33,7 +33,7 @@ PROPERTIES: Mapping[str, type] = {
 
 _ANY = 32
 """A width that every spelling replaces."""
-_WIDTH = re.compile(r"([0-9]{1,4})(?:\((.*)\))?")
+_WIDTH = re.compile(r"(u?)([0-9]{1,4})(?:\((.*)\))?")
 _TWO_LEVEL = re.compile(r"two-level\((.*)\)")
 _NUMBERS = ("inner", "tile", "outer")
 _HINT = (
@@ -105,12 +105,13 @@ def examples() -> str:
 
 
 def _parse_width(text: str, like: Accumulator) -> Accumulator | None:
-    """Parses `18`, or `18(overflow=wrap,order=chunked(32))`."""
+    """Parses `18`, `u18`, or `18(overflow=wrap,order=chunked(32))`."""
     match = _WIDTH.fullmatch(text)
     if match is None:
         return None
-    properties = dict(map(_property, parts(match[2], ","))) if match[2] else {}
-    return replace(like, bits=int(match[1]), **properties)
+    properties = dict(map(_property, parts(match[3], ","))) if match[3] else {}
+    properties |= {"convention": "unsigned"} if match[1] else {}
+    return replace(like, bits=int(match[2]), **properties)
 
 
 def _property(text: str) -> tuple[str, Any]:
@@ -141,10 +142,10 @@ def _parse_two_level(text: str, like: Accumulator) -> Accumulator | None:
     if any(name not in values for name in _NUMBERS):
         raise UsageError(f"'{text}' lacks a number", _HINT)
     inner, _, outer = values.get("overflow", "").partition("/")
-    bits = _number(values, "inner") + like.uncounted_bits
+    bits = _number(values, "inner") + (like.convention == "magnitude")
     tile = None if values["tile"] == ALL else _number(values, "tile")
     usual: Overflow = "saturate" if like.overflow == "error" else like.overflow
-    register = Register(bits, inner or usual)  # type: ignore[arg-type]  # it checks the word
+    register = Register(bits, inner or usual, like.is_unsigned)  # type: ignore[arg-type]  # it checks the word
     levels: tuple[Level, ...] = (Level(tile, register),)
     if "pairs" in values:
         if tile is not None and tile % 2:

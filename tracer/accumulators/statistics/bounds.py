@@ -16,7 +16,16 @@ from operator import itemgetter, methodcaller
 
 import numpy as np
 
-from tracer.accumulators.spec import WIDEST, Overflow, Register, Shift, effect_of, signed_range
+from tracer.accumulators.spec import (
+    NARROWEST,
+    WIDEST,
+    Convention,
+    Overflow,
+    Register,
+    Shift,
+    effect_of,
+    signed_range,
+)
 from tracer.accumulators.spec.accumulator import Accumulator, Rounding, rounded, rounding_of
 from tracer.accumulators.spec.orders import Stage, Terms
 from tracer.errors import UsageError
@@ -369,11 +378,11 @@ def _inner_bits(
 
 
 def _register_bits(reached: Interval, register: Register, accumulator: Accumulator) -> Array:
-    """Returns the widths (M) of a register of a stage; unsigned ones hold nothing below 0."""
-    if not register.unsigned:
-        return _bits(reached, replace(accumulator, overflow=register.overflow))
-    own = replace(accumulator, overflow=register.overflow, convention="magnitude")
-    return np.where(reached.low < 0, WIDEST + 1, _bits(reached, own))
+    """Returns the widths (M) of a register of a stage."""
+    convention: Convention = "unsigned" if register.unsigned else "twos-complement"
+    if accumulator.convention == "magnitude" and not register.unsigned:
+        convention = accumulator.convention
+    return _bits(reached, Accumulator(NARROWEST, register.overflow, convention=convention))
 
 
 def _total(terms: Array) -> Array:

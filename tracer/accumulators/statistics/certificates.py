@@ -19,6 +19,7 @@ import numpy as np
 from tracer.accumulators.exactness import Exactness, prove
 from tracer.accumulators.hardware import presets
 from tracer.accumulators.nodes import nodes_that_sum, rules_of
+from tracer.accumulators.spec import WIDEST
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.operand_format import formats
 from tracer.accumulators.spec.orders import Terms
@@ -290,9 +291,10 @@ def certificate(
             )
         outside = int(tally.overflow(bits).overflow_outputs.sum())
         if outside:
+            needed = int(tally.bits_observed.max())
             raise ThresholdError(
                 f"{node} overflows {bits} bits in {outside} of {int(tally.outputs.sum())} outputs",
-                f"{int(tally.bits_observed.max())} bits hold all of these.",
+                f"{needed if needed <= WIDEST else 'No number of'} bits hold all of these.",
             )
         if changed:
             raise ThresholdError(

@@ -18,7 +18,7 @@ import numpy as np
 
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec import NARROWEST, WIDEST
-from tracer.accumulators.spec.accumulator import Accumulator, needed
+from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.errors import InputError, UsageError
 from tracer.support.types import Array, IntArray
 
@@ -101,10 +101,10 @@ class Tally:
 
     Each array has an element for every output channel. `prefix_widths` and `final_widths`
     (channels, 66) count outputs by the bits, including the sign, that hold all partial sums and the
-    final sum. `acc_min` and `acc_max` are extremes of all partial sums, including 0 before the
-    first term; extremes of a channel without outputs are undefined. `clipped_widths` counts those
-    of the same outputs that leave the range of a stage with a width of its own, as the pairs of
-    `maddubs` do: they overflow at every width.
+    final sum; 65 counts those below 0 of an unsigned accumulator. `acc_min` and `acc_max` are
+    extremes of all partial sums, including 0 before the first term; extremes of a channel without
+    outputs are undefined. `clipped_widths` counts those of the same outputs that leave the range of
+    a stage with a width of its own, as the pairs of `maddubs` do: they overflow at every width.
 
     At the accumulator's own width, `saturation_events` counts additions that left the range and
     `outputs_changed` final sums that differ from the exact sum. `error_sum` (channels, 2) is the
@@ -193,15 +193,14 @@ class Tally:
         low, high, final = map(in_rows, (sums.low, sums.high, sums.final))
         extremes = np.empty((4, rows), np.int64)
         kernels.spread(
-            (low, high, final), self.accumulator.is_symmetric, BIN_FRACTION,
+            (low, high, final), self.accumulator.range_of(self.accumulator.widest)[0], BIN_FRACTION,
             (part.prefix_widths, part.final_widths),
             (part.low_histogram, part.high_histogram, part.final_histogram), extremes,
         )  # fmt: skip
         part.outputs[:] = final.shape[1]
         if sums.clips is not None:
             places = np.nonzero(in_rows(sums.clips))
-            symmetric = self.accumulator.is_symmetric
-            widths = np.maximum(*(needed(end[places], symmetric) for end in (low, high)))
+            widths = np.maximum(*(self.accumulator.needed(end[places]) for end in (low, high)))
             np.add.at(part.clipped_widths, (places[0], widths), 1)
         for name, values in zip(EXTREMES, extremes, strict=True):
             getattr(part, name)[:] = values
@@ -253,13 +252,12 @@ class Tally:
 
     @property
     def bits_observed(self) -> Array:
-        """The least width at which no output overflows, int64 (channels,).
+        """The least width at which no output overflows, int64 (channels,); 65 if there is none.
 
         It does not regard stages with a width of their own, whose overflows no width prevents.
         """
         widest = _WIDTHS - 1 - np.argmax(self.prefix_widths[:, ::-1] > 0, axis=1)
-        counted = np.maximum(widest - self.accumulator.uncounted_bits, NARROWEST)
-        return np.where(self.outputs > 0, counted, NARROWEST)
+        return np.where(self.outputs > 0, self.accumulator.counted(widest), NARROWEST)
 
     @property
     def abs_error_sum(self) -> list[int]:
