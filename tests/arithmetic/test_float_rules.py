@@ -41,8 +41,8 @@ def reveal_rules(seeds, terms):
 
 
 def test_random_rules_are_revealed():
-    right, unknown = reveal_rules(range(2, 10), 24)
-    assert right >= 7, unknown
+    right, unknown = reveal_rules(range(5, 8), 24)
+    assert right == 3, unknown
 
 
 @pytest.mark.parametrize("spec", ["fp8-e5m2(saturate,product=fp32)", "fp8-e4m3(rz,product=fp32)"])
