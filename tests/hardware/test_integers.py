@@ -57,10 +57,6 @@ def whole_in_16(products):
     return inner
 
 
-def two_in_16(products):
-    return wrapped(sum(wrapped(sum(products[k : k + 2]), 16) for k in range(0, len(products), 2)))
-
-
 def eight_apart(products):
     total = 0
     for block in range(0, len(products), 16):
@@ -79,8 +75,10 @@ RULES = {
     "cmsis-s8": exact,
     "cmsis-s16": in_64,
     "fbgemm-acc16": acc16,
-    "gemmlowp-2in16": two_in_16,
+    "fbgemm-acc32": maddubs,
+    "gemmlowp-2in16": eight_apart,
     "mlas-nbits-int8": exact,
+    "onednn-u8s8": maddubs,
     "qnnpack-acc16": whole_in_16,
     "x86-maddubs": maddubs,
     "x86-u8u8": exact,
@@ -214,6 +212,112 @@ def test_maddubs_is_what_onnxruntime_computes(zero):
     ours, theirs, exact_sums = both("x86-maddubs", x.T.copy(), w.T.copy(), zero)
     np.testing.assert_array_equal(ours, theirs)
     assert (theirs != exact_sums).any()
+
+
+def by_position(add):
+    """A rule that begins anew at each position of a window (V, C)."""
+    return lambda window: wrapped(sum(add(row) for row in window.tolist()))
+
+
+def over_positions(add):
+    """A rule that goes on from position to position."""
+    return lambda window: add(window.reshape(-1).tolist())
+
+
+WINDOWS = {
+    "xnnpack-c2": by_position(eight_apart), "onednn-u8s8": by_position(maddubs),
+    "gemmlowp-2in16": over_positions(eight_apart), "fbgemm-acc32": over_positions(maddubs),
+    "fbgemm-acc16": over_positions(acc16),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("channels", [3, 8, 21])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_have_channels_innermost(name, channels):
+    random = np.random.default_rng(channels)
+    right, left = operands(name, (4, channels * 9, 3), random)
+    if left.dtype == right.dtype:  # pairs of int8 wrap where all four factors are -128
+        left, right = (np.where(each == 127, np.int8(-128), each) for each in (left, right))
+    sums = emulate(left, right, None, Terms(channels, (3, 3)), INTEGERS[name])
+    products = left[:, :, None].astype(int) * right[None]
+    for row, column in np.ndindex(4, 3):
+        window = products[row, :, column].reshape(channels, 9).T
+        assert sums.values[row, column] == WINDOWS[name](window)
+
+
+def layer_of_torch(engine, x, w, zero, biases, **conv):
+    """Yields the outputs, 8 bits, of a quantised layer whose zero point is 100, for each bias.
+
+    So a bias of less the sums of some output makes it 100.
+    """
+    torch = pytest.importorskip("torch")
+    before, torch.backends.quantized.engine = torch.backends.quantized.engine, engine
+    try:
+        weights = torch._make_per_tensor_quantized_tensor(torch.from_numpy(w), 1.0, 0)
+        activations = torch._make_per_tensor_quantized_tensor(torch.from_numpy(x), 1.0, zero)
+        for bias in map(torch.from_numpy, biases):
+            if conv:
+                sizes = [conv["stride"]] * 2, [conv["pad"]] * 2, [1, 1], conv["groups"]
+                packed = torch.ops.quantized.conv2d_prepack(weights, bias, *sizes)
+                y = torch.ops.quantized.conv2d(activations, packed, 1.0, 100)
+            else:
+                packed = torch.ops.quantized.linear_prepack(weights, bias)
+                y = torch.ops.quantized.linear(activations, packed, 1.0, 100)
+            yield y.int_repr().numpy()
+    finally:
+        torch.backends.quantized.engine = before
+
+
+ENGINES = {"fbgemm": "fbgemm-acc32", "x86": "fbgemm-acc32", "onednn": "onednn-u8s8"}
+needs_pairs = pytest.mark.skipif(
+    "avx2" not in FLAGS or "vnni" in FLAGS, reason="needs AVX2 without VNNI"
+)
+
+
+@needs_pairs
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("depth", [2, 37, 600])
+def test_linear_layers_of_torch_have_pairs_that_saturate(engine, depth):
+    x, w = operands(ENGINES[engine], (7, depth, 5), np.random.default_rng(depth))
+    x = x.T.copy()
+    ours = emulate(x, w.T, None, Terms(depth), INTEGERS[ENGINES[engine]]).values
+    for sums, same in ((ours, True), (x.astype(int) @ w.T.astype(int), False)):
+        outputs = layer_of_torch(engine, x, w, 0, -sums.astype(np.float32))
+        rows = [y[row] for row, y in enumerate(outputs)]
+        assert (np.array(rows) == 100).all() == same
+
+
+LAYERS = {  # input channels, output channels, groups, kernel, stride, pad
+    "even": (8, 6, 1, 3, 1, 1), "odd": (3, 8, 1, 3, 2, 0), "1x1": (7, 5, 1, 1, 1, 0),
+    "groups": (16, 8, 4, 3, 1, 1), "depthwise": (16, 16, 16, 5, 1, 2),
+}  # fmt: skip
+
+
+@needs_pairs
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_convolutions_of_torch_have_pairs_that_saturate(engine, layer):
+    inputs, outputs, groups, size, stride, pad = LAYERS[layer]
+    random = np.random.default_rng(6)
+    x = random.integers(128, 256, (1, inputs, 9, 9), np.uint8)
+    w = random.integers(-128, 128, (outputs, inputs // groups, size, size), np.int8)
+    w[::2] = random.integers(90, 128, w[::2].shape)
+    body = f"kernel_shape=[{size},{size}], group={groups}, strides=[{stride},{stride}]"
+    proto = model(
+        f"(uint8[1,{inputs},9,9] x) => (int32[a,b,c,d] y)"
+        f" {{ y = ConvInteger <{body}, pads=[{pad},{pad},{pad},{pad}]> (x, w, p) }}",
+        w=w, p=np.uint8(9),
+    )  # fmt: skip
+    ours, wide = (narrowed(proto, parse_policy(each), x)[0][0] for each in (ENGINES[engine], "32"))
+    is_exact = engine == "onednn" and layer == "depthwise"
+    places = [(0, 0), (1, 2), (2, 1)]
+    for sums, same in ((ours, True), (wide, is_exact)):
+        biases = [-sums[:, i, j].astype(np.float32) for i, j in places]
+        layers = layer_of_torch(engine, x, w, 9, biases, stride=stride, pad=pad, groups=groups)
+        found = [y[0, :, i, j] for y, (i, j) in zip(layers, places, strict=True)]
+        assert (np.array(found) == 100).all() == same
 
 
 GEOMETRIES = {  # input channels, output channels, groups, kernel

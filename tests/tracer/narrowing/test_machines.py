@@ -26,7 +26,9 @@ from tracer.narrowing.requirement import Need, parse_widths
 from tracer.narrowing.samples import LayerSamples
 from tracer.records import environment
 
-POSITIONS_FIRST = ("x86-maddubs", "fbgemm-acc16")
+POSITIONS_FIRST = ("x86-maddubs", "fbgemm-acc16", "gemmlowp-2in16")
+BY_POSITION = {"xnnpack-c2": 8, "onednn-u8s8": 1}
+"""Machines that begin anew at each position, and how far apart the two terms of a pair are."""
 
 
 def groups(machine, channels, window):
@@ -34,9 +36,13 @@ def groups(machine, channels, window):
     order = [c * window + p for c in range(channels) for p in range(window)]
     if machine in POSITIONS_FIRST:
         order = [c * window + p for p in range(window) for c in range(channels)]
-    if machine == "xnnpack-c2":
-        blocks = [order[k : k + 16] for k in range(0, len(order), 16)]
-        return [block[n::8] for block in blocks for n in range(min(8, len(block)))]
+    rows = [order]
+    if machine in BY_POSITION:
+        rows = [[c * window + p for c in range(channels)] for p in range(window)]
+    if machine in BY_POSITION or machine == "gemmlowp-2in16":
+        apart = BY_POSITION.get(machine, 8)
+        blocks = [row[k : k + 2 * apart] for row in rows for k in range(0, len(row), 2 * apart)]
+        return [block[n::apart] for block in blocks for n in range(min(apart, len(block)))]
     size = {"fbgemm-acc16": 256, "qnnpack-acc16": len(order), "two-level(16,5,32)": 5}
     step = size.get(machine, 2)
     return [order[k : k + step] for k in range(0, len(order), step)]
@@ -65,7 +71,7 @@ def samples(seed, channels, window, count, zero):
 
 
 MACHINES = ("x86-maddubs", "fbgemm-acc16", "gemmlowp-2in16", "qnnpack-acc16", "xnnpack-c2",
-            "two-level(16,5,32)")  # fmt: skip
+            "onednn-u8s8", "two-level(16,5,32)")  # fmt: skip
 LAYERS = st.builds(
     samples, st.integers(0, 2**32 - 1), st.integers(1, 9), st.sampled_from([1, 4, 9]),
     st.integers(1, 3), st.sampled_from([0, 100]),

@@ -4,11 +4,12 @@ from tracer.accumulators.hardware import Preset
 from tracer.accumulators.spec import Register
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.nests import positionwise
-from tracer.accumulators.spec.orders import Level, Tiles
+from tracer.accumulators.spec.orders import Level, Tiles, named
 
 _FBGEMM_TERMS = 256
 """Terms of a block (KCB in PackingTraits-inl.h), after which FBGEMM spills its 16 bits."""
 _SATURATING, _WRAPPING = Register(16), Register(16, "wrap")
+_EIGHT_APART = Tiles((Level(2, _WRAPPING, stride=8), Level(2)))
 
 PRESETS = (
     # Arm processors with dot products of bytes
@@ -32,7 +33,7 @@ PRESETS = (
     Preset(
         name="cmsis-s8",
         what="Pairs of int8 products are added to 32 bits, which wrap.",
-        source="CMSIS-NN, arm_nn_mat_mult_nt_t_s8.c (SMLAD)",
+        source="CMSIS-NN 99f736a, arm_nn_mat_mult_nt_t_s8.c (SMLAD)",
         status="modelled",
         leaves_out="The order of lanes with MVE, which changes no sum.",
         accumulator=Accumulator(32, "wrap", Tiles((Level(2),))),
@@ -40,9 +41,10 @@ PRESETS = (
     Preset(
         name="cmsis-s16",
         what="Products of int16 and int8 are added in 64 bits.",
-        source="CMSIS-NN, arm_convolve_s16.c",
+        source="CMSIS-NN 99f736a, arm_nn_mat_mult_nt_t_s16.c",
         status="modelled",
-        leaves_out="The multiplier of 16 bits that scales the sum afterwards.",
+        leaves_out="Biases of 32 bits, with which sums have 32 bits and wrap; the multiplier of 16 "
+        "bits that scales the sum afterwards.",
         accumulator=Accumulator(64, "wrap"),
     ),
     # FBGEMM, the library of PyTorch's quantised models on x86
@@ -50,9 +52,10 @@ PRESETS = (
         name="fbgemm-acc16",
         what="Pairs of uint8 by int8 products, and their sums, saturate at 16 bits; every 256 "
         "terms these are spilled to 32 bits.",
-        source="FBGEMM, GenerateKernelU8S8S32ACC16.cc and matmul_u8i8acc16_ref",
+        source="FBGEMM 71d6f8b, GenerateKernelU8S8S32ACC16.cc and matmul_u8i8acc16_ref",
         status="modelled",
-        leaves_out="Outlier weights, which the library may take out and add in 32 bits.",
+        leaves_out="Outlier weights, which the library may take out and add in 32 bits; processors "
+        "with VNNI, on which it adds in 32 bits.",
         accumulator=Accumulator(
             32,
             "wrap",
@@ -60,14 +63,28 @@ PRESETS = (
             zero_points="after",
         ),
     ),
+    Preset(
+        name="fbgemm-acc32",
+        what="Pairs of uint8 by int8 products, of neighbouring channels and then positions, "
+        "saturate at 16 bits, then go to 32 bits, which wrap; depthwise too.",
+        source="FBGEMM 71d6f8b, GenerateKernelU8S8S32ACC32.cc (VPMADDUBSW); revealed from torch "
+        "2.13 on AVX-512, engine fbgemm or x86",
+        status="checked against another library",
+        leaves_out="Processors with VNNI, whose sums are those of `x86-vnni`.",
+        accumulator=Accumulator(
+            32, "wrap", positionwise(Tiles((Level(2, _SATURATING),))), zero_points="after"
+        ),
+    ),
     # gemmlowp, and ruy after it, on Arm processors without dot products
     Preset(
         name="gemmlowp-2in16",
-        what="Two int8 products are added in 16 bits, which wrap, then go to 32 bits.",
-        source="gemmlowp, kernel_neon.h (SMULL, SMLAL, SADALP)",
+        what="Int8 products 8 apart are added in 16 bits, which wrap; neighbours then go to 32 "
+        "bits.",
+        source="gemmlowp 16e8662, kernel_neon.h; ruy 2af8886, kernel_arm64.cc and kernel_arm32.cc "
+        "(SMULL, SMLAL, SADALP)",
         status="modelled",
         leaves_out="The shift of uint8 operands to int8; pairs are exact where no weight is -128.",
-        accumulator=Accumulator(32, "wrap", Tiles((Level(2, _WRAPPING),)), zero_points="after"),
+        accumulator=Accumulator(32, "wrap", positionwise(_EIGHT_APART), zero_points="after"),
     ),
     # onnxruntime, for packed weights and activations rounded to 8 bits
     Preset(
@@ -79,13 +96,29 @@ PRESETS = (
         leaves_out="The order in which blocks are added, which differs with the processor.",
         accumulator=Accumulator(32, "wrap", Tiles((Level(4),))),
     ),
+    # oneDNN, another library of PyTorch on x86
+    Preset(
+        name="onednn-u8s8",
+        what="Pairs of uint8 by int8 products, of neighbouring channels at one position, saturate "
+        "at 16 bits, then go to 32 bits, which wrap. Depthwise convolutions are exact.",
+        source="oneDNN 3f27bec, int8_computations.md (VPMADDUBSW); revealed from torch 2.13 on "
+        "AVX-512 and AVX2, engine onednn",
+        status="checked against another library",
+        leaves_out="Int8 activations, to which it adds 128, halving the weights of convolutions; "
+        "processors with VNNI, whose sums are those of `x86-vnni`.",
+        accumulator=Accumulator(
+            32, "wrap", named("nest(kz,ky,kx:parallel,ic,tiles(2:16))"), zero_points="after"
+        ),
+        instead={"depthwise": Accumulator(32, "wrap", zero_points="after")},
+    ),
     # QNNPACK, PyTorch's older library for phones
     Preset(
         name="qnnpack-acc16",
         what="All products are added in 16 bits, which wrap; their sum is then widened to 32.",
         source="QNNPACK, 4x8-neon_per_channel_16bitAcc.c",
         status="modelled",
-        leaves_out="Zero points of weights, which the library subtracts before it multiplies.",
+        leaves_out="Zero points of weights, which the library subtracts before it multiplies; its "
+        "other kernels, which add in 32 bits.",
         accumulator=Accumulator(32, "wrap", Tiles((Level(None, _WRAPPING),)), zero_points="after"),
     ),
     # onnxruntime on x86 processors: `x86-maddubs` with AVX2 and no VNNI, `x86-vnni` with it, for
@@ -94,9 +127,9 @@ PRESETS = (
     # hundred terms with it, and their sums wrap.
     Preset(
         name="x86-maddubs",
-        what="Pairs of uint8 by int8 products, of neighbouring channels at one position, saturate "
-        "at 16 bits; pairs of pairs go to 32 bits. ConvInteger, depthwise convolutions and other "
-        "types are exact.",
+        what="Pairs of uint8 by int8 products, of neighbouring channels and then positions, "
+        "saturate at 16 bits; pairs of pairs go to 32 bits. ConvInteger, depthwise convolutions "
+        "and other types are exact.",
         source="VPMADDUBSW (Intel SDM 2B); revealed from onnxruntime's kernels for AVX2 and "
         "AVX-512",
         status="checked against another library",
@@ -133,15 +166,17 @@ PRESETS = (
     # XNNPACK, on Arm processors without dot products
     Preset(
         name="xnnpack-c2",
-        what="Products 8 apart are added in 16 bits, which wrap; neighbours then go to 32 bits.",
-        source="XNNPACK, qs8-gemm c2-neon-mull-dup.c.in (MLAL)",
+        what="Products 8 apart, of channels at one position, are added in 16 bits, which wrap; "
+        "neighbours then go to 32 bits.",
+        source="XNNPACK 75db3c0, qs8-gemm c2-neon-mull-shuffle.c.in and "
+        "1x8c8-aarch64-neon-mlal.S.in (SMULL, SMLAL, SADALP)",
         status="modelled",
-        leaves_out="Layouts c4, c8 and c16, processors with dot products of bytes, and "
-        "convolutions, which begin new pairs at each position.",
+        leaves_out="Kernels named mlal-lane, and processors with dot products of bytes: both are "
+        "exact, and so are pairs where no weight is -128.",
         accumulator=Accumulator(
             32,
             "wrap",
-            Tiles((Level(2, _WRAPPING, stride=8), Level(2))),
+            named("nest(kz,ky,kx:parallel,ic,tiles(2x8:16:wrap,2))"),
             zero_points="after",
         ),
     ),
