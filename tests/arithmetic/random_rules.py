@@ -131,7 +131,8 @@ def _block_rule(random: Random) -> tuple[BlockFma, str]:
         block = BlockFma(
             int(random.choice([2, 4, 8, 16, 32])), int(random.integers(12, 30)),
             float_format(str(random.choice(["fp32", "fp16"]))),
-            str(random.choice(["rz", "rne"])), float_format(str(random.choice(["fp16", "bf16"]))),  # type: ignore[arg-type]
+            FloatRounding(str(random.choice(["rz", "rne"]))),  # type: ignore[arg-type]
+            float_format(str(random.choice(["fp16", "bf16"]))),
         )  # fmt: skip
     return block, str(block.operands)
 

@@ -16,6 +16,7 @@ from tracer.accumulators.hardware.matrix_cores import NVIDIA
 from tracer.accumulators.spec.block_fma import BlockFma, block_fma
 from tracer.accumulators.spec.float_accumulator import (
     FloatAccumulator,
+    FloatRounding,
     float_accumulator,
     float_format,
 )
@@ -271,7 +272,8 @@ def _blocks(case, order):
     for other in ("tc:hmma-fp8", "tc:b200", "tc:a100"):
         if first == second and first in NVIDIA[other]:
             yield str(NVIDIA[other][first])
-    for fraction, out, rounding in product(range(12, 28), ("fp32", "e8m13"), ("rz", "rne")):
+    roundings = FloatRounding("rz"), FloatRounding()
+    for fraction, out, rounding in product(range(12, 28), ("fp32", "e8m13"), roundings):
         yield str(replace(own, fraction=fraction, out=float_format(out), rounding=rounding))
 
 

@@ -13,6 +13,7 @@ from tests.examples import examples
 from tests.hardware import exact, vectors
 from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.hardware.matrix_cores import NVIDIA
+from tracer.accumulators.spec.float_accumulator import FloatRounding
 
 X = (2 - 2.0**-10) * 2.0**-14
 """Of MMA-Sim's assertions: the least number of fp16 with all bits."""
@@ -199,6 +200,6 @@ def test_a_wrong_setting_is_noticed():
     start = random.uniform(-1, 1, 400).astype(np.float32)
     accumulator = NVIDIA["tc:h100"]["fp16"]
     want = vectors.diagonal(left, right, start, accumulator)
-    for change in ({"fraction": 24}, {"length": 8}, {"rounding": "rne"}):
+    for change in ({"fraction": 24}, {"length": 8}, {"rounding": FloatRounding("rne")}):
         got = vectors.diagonal(left, right, start, replace(accumulator, **change))
         assert (got != want).mean() > 0.15, change

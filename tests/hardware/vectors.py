@@ -18,7 +18,7 @@ import numpy as np
 from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.hardware.matrix_cores import NVIDIA
 from tracer.accumulators.spec.block_fma import BlockFma
-from tracer.accumulators.spec.float_accumulator import FloatAccumulator, float_format
+from tracer.accumulators.spec.float_accumulator import FloatAccumulator, FloatRounding, float_format
 
 CARDS = {
     "V100": "tc:v100", "A100": "tc:a100", "A2": "tc:a100", "Ada": "tc:ada", "L40S": "tc:ada",
@@ -107,7 +107,9 @@ def mutations(vectors: Vectors) -> dict[str, Vectors]:
         f"F={right.fraction - 1}": vectors.by(replace(right, fraction=right.fraction - 1)),
         f"F={right.fraction + 1}": vectors.by(replace(right, fraction=right.fraction + 1)),
         f"L={right.length // 2}": vectors.by(replace(right, length=right.length // 2)),
-        "exact sum, to nearest": vectors.by(replace(right, rule="exact", rounding="rne")),
+        "exact sum, to nearest": vectors.by(
+            replace(right, rule="exact", rounding=FloatRounding())
+        ),
         "normalised products": replace(
             vectors, left=products, right=np.ones_like(products),
             accumulator=replace(right, operands=fp32),

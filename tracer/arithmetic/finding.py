@@ -134,7 +134,7 @@ def _level_words(level: Level) -> str:
 
 
 def _block_words(block: BlockFma) -> str:
-    rounding = "towards 0" if block.rounding == "rz" else "to nearest"
+    rounding = "towards 0" if block.rounding.name == "rz" else "to nearest"
     text = (
         f"{block.length} products at once, aligned to {block.fraction} bits of fraction "
         f"({block.rule}); their sum is rounded {rounding} to {block.out}"

@@ -235,11 +235,13 @@ def _blocks(probes: Probes, fraction: int) -> Iterator[BlockFma]:
     assert operands is not None
     outs = [form for form in _formats(fraction, "kept") if form.exponent_bits in (5, 8)]
     outs = list(dict.fromkeys([*outs, SINGLE]))  # which a block of few bits may hide
+    nearest = FloatRounding()
     options: list[dict[str, Any]] = [
         {"fraction": bits, "out": out, "rounding": rounding, "least": least}
-        for least in _LEAST for out in outs for rounding in ("rz", "rne") for bits in range(36)
+        for least in _LEAST for out in outs for rounding in (FloatRounding("rz"), nearest)
+        for bits in range(36)
     ]  # fmt: skip
-    options += [{"fraction": 24, "rounding": "rne", "rule": rule} for rule in get_args(Rule)[1:]]
+    options += [{"fraction": 24, "rounding": nearest, "rule": rule} for rule in get_args(Rule)[1:]]
     for each in options:
         block = BlockFma(2, operands=operands, **each)
         if not probes.agrees(block, 2):

@@ -447,7 +447,7 @@ def sum_products(
     rows, columns = len(left), right.shape[1]
     begin = np.zeros(rows) if start is None else np.asarray(start, np.float64)
     first, indices = begin[:, None], None
-    if isinstance(accumulator, FloatAccumulator) and accumulator.rounding.name == "sr":
+    if accumulator.rounding.name == "sr":
         indices = np.arange(rows * columns).reshape(columns, rows).T + first_output
     sides = left, right
     is_turned = columns < rows  # vectors of the kernels have columns in their lanes
@@ -461,12 +461,15 @@ def sum_products(
                 state = compiled_sums.by_stages(*sides, first, accumulator, of_k)
             case FloatAccumulator():
                 state = compiled_sums.sequential(*sides, first, accumulator, seed, indices)
-            case BlockFma(rule="aligned"):
+            case BlockFma(rule="aligned") if indices is None:
                 state = compiled_sums.blocks(*sides, first, accumulator)
             case BlockFma():
-                factors, others = (np.asarray(side, np.float64) for side in sides)
+                factors, others = (
+                    side if np.iscomplexobj(side) else np.asarray(side, np.float64)
+                    for side in sides
+                )  # fmt: skip
                 begins = np.broadcast_to(first, (len(factors), others.shape[1]))
-                state = oracle.blocks(factors, others, begins, accumulator)
+                state = oracle.blocks(factors, others, begins, accumulator, seed, indices)
             case _:
                 assert_never(accumulator)
     single = state.values.astype(np.float32, copy=False)

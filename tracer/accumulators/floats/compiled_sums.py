@@ -190,8 +190,8 @@ def _wide_blocks(left: Array, right: Array, start: Array, a: BlockFma) -> State:
     def work(rows: slice, low: int, columns: Array) -> None:
         ours = _groups(columns, a, 0) if is_grouped else _factors(columns, a)
         run(
-            tuple(each[rows] for each in factors), ours, low, *parts, limits, a.rounding == "rne",
-            tuple(each[rows] for each in outs),
+            tuple(each[rows] for each in factors), ours, low, *parts, limits,
+            a.rounding.name == "rne", tuple(each[rows] for each in outs),
         )  # fmt: skip
 
     share(left, right, np.complex64 if np.iscomplexobj(right) else np.float64, work)
@@ -314,7 +314,7 @@ def single_blocks(left: Array, right: Array, start: Array, accumulator: BlockFma
     def work(rows: slice, low: int, columns: Array, values: Array, lost: Array) -> None:
         kernels.blocks(
             (factors.left[rows], row_powers[rows]), (columns, powers(columns)), low, a.length,
-            limits, a.rounding == "rne", values, lost,
+            limits, a.rounding.name == "rne", values, lost,
         )  # fmt: skip
 
     state = _summed(factors, start, start, work)

@@ -6,8 +6,9 @@ the sum (M, P) before. It returns the sum, with no more than one rounding left, 
 product (M, k, P) has bits in it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import count, repeat
 from typing import assert_never
 
 import numpy as np
@@ -80,31 +81,42 @@ class _Step:
         return state.put(values, form, rounding, saturates, random)
 
 
-def blocks(left: Array, right: Array, start: Array, accumulator: BlockFma) -> State:
+def blocks(
+    left: Array, right: Array, start: Array, accumulator: BlockFma, seed: int = 0,
+    indices: Array | None = None,
+) -> State:  # fmt: skip
     """Sums `left` (M, K) times `right` (K, P), float64, after `start` (M, P).
 
-    Operands with `scaling` are scaled numbers.
+    Operands with `scaling` are scaled numbers. As in `sequential`, the draws of stochastic rounding
+    depend on `indices` (M, P); step n is the rounding of block n.
     """
     if accumulator.scaling == "tiles":
         return tiled(left, right, start, accumulator, blocks)
     state = State.beginning(start)
+    random: Iterator[Array | None] = repeat(None)
+    if indices is not None:
+        outputs = casting.draw_words(casting.draw_key(accumulator.rounding.seed, seed), indices)
+        random = (casting.draws_at_step(outputs, step) for step in count())
     total = state.put(start, accumulator.register)
     size = accumulator.promote or max(left.shape[1], 1)
     for first in range(0, left.shape[1], size):
         part = slice(first, first + size)
         value = np.zeros_like(start) if accumulator.promote else total
-        value = _chained(state, left[:, part], right[part], value, accumulator)
+        value = _chained(state, left[:, part], right[part], value, accumulator, random)
         total = state.put(odd_sum(total, value), SINGLE) if accumulator.promote else value
     state.values = total
     return state
 
 
-def _chained(state: State, left: Array, right: Array, value: Array, a: BlockFma) -> Array:
+def _chained(
+    state: State, left: Array, right: Array, value: Array, a: BlockFma,
+    random: Iterator[Array | None],
+) -> Array:  # fmt: skip
     match a.schedule:
         case "chain":
             for first in range(0, left.shape[1], a.length):
                 part = slice(first, first + a.length)
-                value = _block(state, left[:, part], right[part], value, a)
+                value = _block(state, left[:, part], right[part], value, a, next(random))
             return value
         case "split":  # two interleaved blocks from 0, then the sum before, to nearest
             order = split_order(left.shape[1], a.length)
@@ -113,7 +125,7 @@ def _chained(state: State, left: Array, right: Array, value: Array, a: BlockFma)
             for pair in order.reshape(-1, 2, a.length):
                 inner = np.zeros_like(value)
                 for k in pair:
-                    inner = _block(state, left[:, k], right[k], inner, a)
+                    inner = _block(state, left[:, k], right[k], inner, a, next(random))
                 value = state.put(odd_sum(inner, value), a.out)
             return value
         case _:
@@ -127,7 +139,9 @@ def split_order(depth: int, length: int) -> Array:
     return k[np.lexsort((k, k // 2 % 2, k // (2 * length)))]
 
 
-def _block(state: State, left: Array, right: Array, value: Array, a: BlockFma) -> Array:
+def _block(
+    state: State, left: Array, right: Array, value: Array, a: BlockFma, random: Array | None
+) -> Array:
     """One block of at most `length` products (M, k) times (k, P), added to `value` (M, P)."""
     products = unscaled(left)[:, :, None] * unscaled(right)[None]
     rule = _RULES[a.rule] if a.scaling == "none" else aligned_scaled
@@ -135,7 +149,8 @@ def _block(state: State, left: Array, right: Array, value: Array, a: BlockFma) -
     for k in range(products.shape[1]):
         state.count(products[:, k], ~is_kept[:, k])
     special = value + products.sum(1)  # finite numbers do not overflow in float64
-    return state.put(np.where(np.isfinite(special), total, special), a.out, a.rounding)
+    total = np.where(np.isfinite(special), total, special)
+    return state.put(total, a.out, a.rounding.name, random=random)
 
 
 def aligned(left: Array, right: Array, value: Array, a: BlockFma) -> tuple[Array, Array]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from tracer.accumulators.hardware import Preset, Status
 from tracer.accumulators.spec.accumulator import ByOperands
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma, Rule, Schedule
-from tracer.accumulators.spec.float_accumulator import float_format
+from tracer.accumulators.spec.float_accumulator import FloatRounding, float_format
 from tracer.accumulators.spec.operand_format import BLOCK_FORMATS, BLOCKS
 
 _CHECKED: Status = "checked against hardware vectors"
@@ -33,7 +33,7 @@ def _tensor_cores(
     """Returns an accumulator for each format of operands; sums in fp16 are rounded to nearest."""
     return {
         name: BlockFma(
-            length, fraction, float_format(out), "rne" if out == "fp16" else "rz",
+            length, fraction, float_format(out), FloatRounding("rne" if out == "fp16" else "rz"),
             float_format(name), schedule=schedule, least=least,
         )
         for name in operands
@@ -154,7 +154,7 @@ def _nvidia(name: str) -> Preset:
 def _matrix_cores(rule: Rule, *rows: tuple[int, tuple[str, ...]]) -> Mapping[str, BlockFma]:
     """Returns an accumulator for each format of operands: (length, operands)."""
     return {
-        name: BlockFma(length, 24, SINGLE, "rne", float_format(name), rule)
+        name: BlockFma(length, 24, SINGLE, FloatRounding("rne"), float_format(name), rule)
         for length, names in rows
         for name in names
     }
@@ -176,7 +176,7 @@ _AMD_SOURCE = (
 _PROMOTE = 128
 """Products of a tile: BLOCK_K of DeepGEMM's sm90_fp8_gemm_1d2d.cuh."""
 _UNSCALED = BlockFma(
-    32, 13, float_format("e8m13"), "rz", float_format("fp8-e4m3"), least=-133, promote=_PROMOTE
+    32, 13, float_format("e8m13"), operands=float_format("fp8-e4m3"), least=-133, promote=_PROMOTE
 )
 
 PRESETS = (

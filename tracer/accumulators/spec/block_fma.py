@@ -35,6 +35,7 @@ _HALF = float_accumulator.FloatFormat(5, 10)
 _GROUPED = float_accumulator.float_format("fp4-e2m1")
 """Elements that are added in groups: numbers so small that sums of a block stay exact."""
 SINGLE = float_accumulator.FloatFormat(8, 23)
+_NEAREST, _TRUNCATED = float_accumulator.FloatRounding(), float_accumulator.FloatRounding("rz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class BlockFma:
     length: int
     fraction: int
     out: float_accumulator.FloatFormat = SINGLE
-    rounding: float_accumulator.FloatRoundingName = "rz"
+    rounding: float_accumulator.FloatRounding = _TRUNCATED
     operands: float_accumulator.FloatFormat = _HALF
     rule: Rule = "aligned"
     schedule: Schedule = "chain"
@@ -82,8 +83,8 @@ class BlockFma:
                     f"{name} {getattr(self, name)!r}",
                     f"It is one of {', '.join(get_args(choices))}.",
                 )
-        if self.rounding not in ("rne", "rz"):
-            raise UsageError(f"rounding {self.rounding!r} of a block", "It is rne or rz.")
+        if self.rounding.name == "floor":
+            raise UsageError("rounding 'floor' of a block", "It is rne, rz or sr.")
         if not 1 <= self.length <= _MOST_LENGTH:
             raise UsageError(
                 f"a block of {self.length} products", f"It has from 1 to {_MOST_LENGTH}."
@@ -106,6 +107,8 @@ class BlockFma:
     def _check_scales(self) -> None:
         if self.scaling == "none" and self.group == 1:
             return
+        if self.scaling == "tiles" and self.rounding.name == "sr":
+            raise UsageError("stochastic rounding of tiles", "Leave out one of the two.")
         size = BLOCKS.get(self.scaling)
         if size is None or (self.rule, self.schedule) != ("aligned", "chain"):
             raise UsageError(
@@ -148,8 +151,12 @@ class BlockFma:
         return f"bfma({','.join([str(self.length), str(self.fraction), str(self.out), *options])})"
 
 
-_WORDS = {"rounding": ("rne", "rz"), "rule": get_args(Rule), "schedule": get_args(Schedule)}
-"""Properties that are spelled by a word alone."""
+_WORDS = {
+    "rounding": {"rne": _NEAREST, "rz": _TRUNCATED, "sr": float_accumulator.FloatRounding("sr")},
+    "rule": {name: name for name in get_args(Rule)},
+    "schedule": {name: name for name in get_args(Schedule)},
+}
+"""Properties that are spelled by a word alone, or by `sr=SEED`."""
 _SPELLED = {"operand_format": "operands"}
 """Properties that are spelled by another name."""
 _OPTIONS = (*_WORDS, "operand_format", "group", "least", "promote")
@@ -158,9 +165,9 @@ _OPTIONS = (*_WORDS, "operand_format", "group", "least", "promote")
 def block_fma(spelling: str) -> BlockFma:
     """Parses `bfma(16,25)` or `bfma(32,13,e8m13)`: products, bits of fraction, format of the sum.
 
-    Sums in fp16 are rounded to nearest, others towards 0, as NVIDIA does. Further options are rne
-    or rz, a rule, a schedule, `operands=FORMAT`, `group=N`, `least=N` and `promote=N`; a format
-    may be one with scales of blocks. Raises UsageError.
+    Sums in fp16 are rounded to nearest, others towards 0, as NVIDIA does. Further options are rne,
+    rz, sr or sr=SEED, a rule, a schedule, `operands=FORMAT`, `group=N`, `least=N` and `promote=N`;
+    a format may be one with scales of blocks. Raises UsageError.
     """
     match = _SPELLING.fullmatch(spelling.strip().replace(" ", ""))
     if match is None:
@@ -177,8 +184,8 @@ def block_fma(spelling: str) -> BlockFma:
 
 _HINT = (
     "It is bfma(L,F) or bfma(L,F,FORMAT), as in bfma(16,25,fp32); further options are rne, rz, "
-    f"{', '.join([*get_args(Rule), *get_args(Schedule)])}, operands=FORMAT, group=N, least=N and "
-    "promote=N."
+    f"sr=SEED, {', '.join([*get_args(Rule), *get_args(Schedule)])}, operands=FORMAT, group=N, "
+    "least=N and promote=N."
 )
 
 
@@ -186,8 +193,10 @@ def _property(spelling: str, option: str) -> Mapping[str, Any]:
     """Returns the properties that an option sets, by name."""
     for name, words in _WORDS.items():
         if option in words:
-            return {name: option}
+            return {name: words[option]}
     name, _, value = option.partition("=")
+    if name == "sr" and _NUMBER.fullmatch(value):
+        return {"rounding": float_accumulator.FloatRounding("sr", int(value))}
     if name == "operands":
         operands = operand_format(value)
         if operands.element is None or operands.scaling not in ("none", *BLOCKS):
@@ -201,6 +210,6 @@ def _property(spelling: str, option: str) -> Mapping[str, Any]:
     raise UsageError(f"'{spelling}': '{option}' is not an option", _HINT)
 
 
-def _usual_rounding(out: float_accumulator.FloatFormat) -> float_accumulator.FloatRoundingName:
+def _usual_rounding(out: float_accumulator.FloatFormat) -> float_accumulator.FloatRounding:
     """Returns how NVIDIA rounds a sum in this format."""
-    return "rne" if out == _HALF else "rz"
+    return _NEAREST if out == _HALF else _TRUNCATED
