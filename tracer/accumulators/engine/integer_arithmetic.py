@@ -272,6 +272,11 @@ class NodeOperands:
 
     def _operand(self, index: int, format_: FixedPoint | None) -> Operand:
         constant = self.constant(index)
+        if self.formats is not None and self.formats.block:
+            raise NoIntegerForm(
+                "operands share exponents in Conv without groups, Gemm and MatMul alone",
+                remedy="Set formats with a fraction for it: --fixed 8:5.",
+            )
         if format_ is not None:
             return Fixed(format_, constant)
         name, scope = self.node.inputs[index], self.node.scope

@@ -31,6 +31,7 @@ from tracer.accumulators.nodes import (
     lowering,
 )
 from tracer.accumulators.nodes.matmul import begun_sums, float_sums, gemm, matmul
+from tracer.accumulators.nodes.shared_exponents import SharedProduct
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
 from tracer.graph.model import Node
@@ -64,6 +65,11 @@ _STORED = {1: "weights", 2: "scales", 3: "zero points"}
 @lowering("MatMul")
 def matmul_or_blocks(operands: NodeOperands) -> ComputeSums:
     """Rows times columns; the sums of blocks are scaled and added in float32."""
+    shared = SharedProduct.of(operands)
+    if shared is not None:
+        return lambda inputs, runner: finished(
+            shared.matrices(inputs[0], inputs[1], runner).astype(inputs[0].dtype)
+        )
     matrix = _blocked(operands, False)
     return matmul(operands) if matrix is None else _block_sums(operands, matrix, False)
 
@@ -71,9 +77,10 @@ def matmul_or_blocks(operands: NodeOperands) -> ComputeSums:
 @lowering("Gemm")
 def gemm_or_blocks(operands: NodeOperands) -> ComputeSums:
     """As MatMul; C is added to scaled sums of blocks in floats."""
-    options = operands.attributes
-    matrix = _blocked(operands, bool(options.get("transB", 0)))
-    if matrix is None:
+    options, shared = operands.attributes, SharedProduct.of(operands)
+    is_turned = [bool(options.get(name, 0)) for name in ("transA", "transB")]
+    matrix = None if shared is not None else _blocked(operands, is_turned[1])
+    if matrix is None and shared is None:
         return gemm(operands)
     alpha, beta = (options.get(name, 1.0) for name in ("alpha", "beta"))
 
@@ -81,7 +88,15 @@ def gemm_or_blocks(operands: NodeOperands) -> ComputeSums:
         added = beta * inputs[2] if operands.has_input(2) else 0
         return np.asarray(alpha * output + added).astype(output.dtype)
 
-    return followed(_block_sums(operands, matrix, bool(options.get("transA", 0))), then)
+    if matrix is not None:
+        return followed(_block_sums(operands, matrix, is_turned[0]), then)
+
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+        assert shared is not None
+        a, b = (inputs[n].T if turned else inputs[n] for n, turned in enumerate(is_turned))
+        return finished(shared.matrices(a, b, runner).astype(a.dtype))
+
+    return followed(compute, then)
 
 
 def _block_sums(operands: NodeOperands, matrix: BlockedMatrix, turned: bool) -> ComputeSums:

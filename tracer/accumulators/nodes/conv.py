@@ -36,11 +36,13 @@ from tracer.accumulators.nodes import (
     ComputeSums,
     NodeSums,
     computed,
+    finished,
     float_lowering,
     followed,
     lowering,
     requantizing,
 )
+from tracer.accumulators.nodes.shared_exponents import SharedProduct
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import tensors
 from tracer.interpreter.numeric.products import PlacedProduct, check_channels, convolve
@@ -64,6 +66,9 @@ _ROWS = 2
 @lowering("Conv")
 def conv(operands: NodeOperands) -> ComputeSums:
     """Dequantised or fixed-point operands; the bias is summed if it is a multiple of the step."""
+    shared = SharedProduct.of(operands)
+    if shared is not None and operands.attributes.get("group", 1) == 1:
+        return partial(_shared_sums, operands, shared)
     x, w = operands.activations(0), operands.weights(1)
     step = x.steps(None) * w.steps(0)
 
@@ -74,6 +79,18 @@ def conv(operands: NodeOperands) -> ComputeSums:
         return NodeSums(sums, Dequantize(step, bias.rest, operands.float_type(inputs[0])))
 
     return compute
+
+
+def _shared_sums(
+    operands: NodeOperands, shared: SharedProduct, inputs: Sequence[Value], runner: SumRunner
+) -> NodeSums:
+    """The sums of blocks, whose operands share exponents; the bias is added in float32."""
+    x, w = inputs[0], inputs[1]
+    check_channels(x, w, 1)
+    out = shared.images(x, w, _windows(operands.attributes, x, w), runner)
+    if operands.has_input(2):
+        out += per_channel(inputs[2], out.ndim)
+    return finished(out.astype(x.dtype, copy=False))
 
 
 @float_lowering("Conv")

@@ -18,7 +18,7 @@ _WIDEST_OPERAND = 32
 _MOST_FRACTION_BITS = 64
 _SHORT = 16
 """Bits of int16."""
-_FIXED_SPELLING = re.compile(r"(\d{1,4}):([+-]?\d{1,4})")
+_FIXED_SPELLING = re.compile(r"(\d{1,4}):(?:([+-]?\d{1,4})|block\(([1-9]\d{0,5})\))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,27 @@ class FixedPoint:
 
         return apply(compute, values, dtype=np.int16 if self.bits <= _SHORT else np.int64)
 
+    def shared(self, values: Array, size: int) -> tuple[Array, Array]:
+        """Returns q of `values` (..., K) in blocks of `size` that have a fraction of their own.
+
+        They are integers (..., blocks, size) as those of `quantized`, and steps (..., blocks),
+        float64: the powers of 2 by which the largest magnitudes of blocks have all but the sign
+        bit. Zeros fill the last block. Raises InputError for NaN and infinities.
+        """
+        size = max(min(size, values.shape[-1]), 1)
+        blocks = -(-values.shape[-1] // size)
+        whole = np.zeros((*values.shape[:-1], blocks * size))
+        whole[..., : values.shape[-1]] = values
+        whole = whole.reshape(*values.shape[:-1], blocks, size)
+        if not np.isfinite(whole).all():
+            raise InputError(
+                "NaN and infinities share no exponent", "Find the node that computes them."
+            )
+        exponents = np.frexp(np.abs(whole).max(-1, initial=0))[1]
+        steps = np.ldexp(1.0, exponents + 1 - self.bits)
+        q = np.clip(np.rint(whole / steps[..., None]), *self.range)
+        return q.astype(np.int16 if self.bits <= _SHORT else np.int64), steps
+
     def __str__(self) -> str:
         """The spelling that `formats` reads."""
         return f"{self.bits}:{self.fraction}"
@@ -68,26 +89,39 @@ class FixedPoint:
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """The fixed-point formats of a node's activations and weights."""
+    """The fixed-point formats of a node's activations and weights.
+
+    With a `block`, each so many numbers along the axis of a sum share a fraction that fits them
+    (block floating point), in place of those of the formats.
+    """
 
     activations: FixedPoint
     weights: FixedPoint
+    block: int = 0
 
     def __str__(self) -> str:
         """The spelling that `formats` reads."""
+        if self.block:
+            both = self.activations, self.weights
+            return "/".join(f"{each.bits}:block({self.block})" for each in both)
         return f"{self.activations}/{self.weights}"
 
 
 def formats(spelling: str) -> Formats:
-    """Parses `8:5` (both operands) or `8:5/8:7` (activations/weights). Raises UsageError."""
+    """Parses `8:5` (both operands), `8:5/8:7` (activations/weights), or `8:block(16)`.
+
+    Raises UsageError for another spelling, and for blocks of different sizes.
+    """
     parts = [_FIXED_SPELLING.fullmatch(part.strip()) for part in spelling.split("/")]
-    numbers = [FixedPoint(int(part[1]), int(part[2])) for part in parts if part is not None]
-    if len(numbers) < len(parts) or len(numbers) > 2:
+    numbers = [FixedPoint(int(part[1]), int(part[2] or 0)) for part in parts if part is not None]
+    blocks = {int(part[3] or 0) for part in parts if part is not None}
+    if len(numbers) < len(parts) or len(numbers) > 2 or len(blocks) > 1:
         raise UsageError(
             f"'{spelling}' is not a fixed-point format",
-            "It is bits:fraction bits as in 8:5, or activations/weights as in 8:5/8:7.",
+            "It is bits:fraction bits as in 8:5, or activations/weights as in 8:5/8:7; "
+            "8:block(16)/4:block(16) has a fraction for each 16 numbers of both.",
         )
-    return Formats(numbers[0], numbers[-1])
+    return Formats(numbers[0], numbers[-1], blocks.pop())
 
 
 Scaling = Literal["none", "tensor", "channel", "tiles", "mx", "nvfp4"]

@@ -1,0 +1,100 @@
+"""Products of numbers in blocks that share an exponent (block floating point).
+
+Each block is a sum of its own in integers; the sums are scaled and added in float32, and so is a
+bias, last. Blocks are along the channels of a convolution, at each position of its kernel.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracer.accumulators.engine.integer_arithmetic import Integers, NodeOperands
+from tracer.accumulators.engine.sum_runner import Reduction, SumRunner
+from tracer.accumulators.nodes.matmul import begun_sums
+from tracer.accumulators.spec.operand_format import Formats
+from tracer.accumulators.spec.orders import Terms
+from tracer.interpreter.numeric.windows import Window, padded, patches
+from tracer.support.types import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Integers (..., rows, blocks, size) in a `range`, and the steps (..., rows, blocks)."""
+
+    numbers: Array
+    steps: Array
+    range: tuple[int, int]
+
+    def flat(self) -> Array:
+        """The integers of a matrix, with a row for each block of each row."""
+        return self.numbers.reshape(-1, self.numbers.shape[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class SharedProduct:
+    """Multiplies the inputs 0 and 1 of a node; weights that are equal in every run bound sums."""
+
+    formats: Formats
+    is_constant: bool
+
+    @classmethod
+    def of(cls, operands: NodeOperands) -> "SharedProduct | None":
+        """The product of a node; None if its operands share no exponents."""
+        formats = operands.formats
+        return cls(formats, operands.constant(1)) if formats and formats.block else None
+
+    def left_blocks(self, values: Array) -> Blocks:
+        """Numbers (..., K) in the format of activations."""
+        form = self.formats.activations
+        return Blocks(*form.shared(values, self.formats.block), form.range)
+
+    def right_blocks(self, values: Array) -> Blocks:
+        """Numbers (..., K) in the format of weights, if they are some."""
+        form = self.formats.weights if self.is_constant else self.formats.activations
+        return Blocks(*form.shared(values, self.formats.block), form.range)
+
+    def begin(self, left: tuple[int, int], right: Blocks, runner: SumRunner) -> None:
+        """Announces sums of integers in the range `left` times those of `right`."""
+        width, blocks, size = right.numbers.shape[-3:]
+        stored = right.flat() if self.is_constant and right.numbers.ndim == 3 else None
+        runner.begin(Reduction(width, Terms(size), left, right.range, stored, blocks=blocks))
+
+    def sums(self, left: Blocks, right: Blocks, runner: SumRunner) -> Array:
+        """The products, float32 (..., R, N), of rows of both, which the runner has begun."""
+        *batch, count, blocks = left.steps.shape
+        shape = np.broadcast_shapes(tuple(batch), right.steps.shape[:-2])
+        out = np.zeros((*shape, count, right.steps.shape[-2]), np.float32)
+        for block in range(blocks):
+            steps = left.steps[..., :, None, block] * right.steps[..., None, :, block]
+            rows = Integers(left.numbers[..., block, :], *left.range)
+            columns = np.swapaxes(right.numbers[..., block, :], -1, -2)
+            part = begun_sums(runner, rows, Integers(columns, *right.range, self.is_constant))
+            out += part.astype(np.float32) * steps.astype(np.float32)
+        return out
+
+    def matrices(self, a: Array, b: Array, runner: SumRunner) -> Array:
+        """The product, float32, of `a` (..., R, K) and `b` (..., K, N), as numpy's matmul."""
+        left = self.left_blocks(np.atleast_2d(a))
+        right = self.right_blocks(b[None] if b.ndim == 1 else np.swapaxes(b, -1, -2))
+        self.begin(left.range, right, runner)
+        out = self.sums(left, right, runner)
+        return out.squeeze(tuple(at for at, side in ((-2, a), (-1, b)) if side.ndim == 1))
+
+    def images(self, x: Array, w: Array, windows: Window, runner: SumRunner) -> Array:
+        """The convolution, float32 (N, M, *out), of `x` (N, C, *size) and `w` (M, C, *kernel)."""
+        rows = np.moveaxis(w, 1, -1).reshape(len(w), -1, w.shape[1])
+        kernel = self._by_position(self.right_blocks(rows))
+        self.begin(self.formats.activations.range, kernel, runner)
+        out = np.empty((len(x), len(w), windows.pixels), np.float32)
+        for image, sums in zip(x, out, strict=True):
+            view = patches(padded(image[None], windows), windows)[0]
+            rows = view.reshape(w.shape[1], -1, windows.pixels).T
+            sums[:] = self.sums(self._by_position(self.left_blocks(rows)), kernel, runner).T
+        return out.reshape(len(x), len(w), *windows.out)
+
+    def _by_position(self, blocks: Blocks) -> Blocks:
+        """The blocks of all positions, (rows, positions, blocks, size), one after the other."""
+        rows, size = len(blocks.numbers), blocks.numbers.shape[-1]
+        return Blocks(
+            blocks.numbers.reshape(rows, -1, size), blocks.steps.reshape(rows, -1), blocks.range
+        )
