@@ -13,7 +13,7 @@ from tests.accumulators.patches import patches
 from tests.interpreter.models import quick
 from tracer.accumulators.spec.operand_format import FixedPoint, formats
 from tracer.accumulators.spec.policy import parse_policy
-from tracer.errors import InputError, UsageError
+from tracer.errors import InputError, ModelError, UsageError
 from tracer.interpreter.numeric.windows import window
 
 LENET = "models/lenet/lenet.onnx"
@@ -105,6 +105,13 @@ def test_a_convolution_has_blocks_of_channels_at_each_position(size):
     expected = sums + bias.astype(np.float32)[:, None]
     np.testing.assert_array_equal(np.moveaxis(output, 1, 0).reshape(3, -1), expected)
     assert narrowing.accumulations()
+
+
+def test_nodes_without_blocks_say_so():
+    w = np.ones((2, 1, 3, 3), np.float32)
+    proto = model("(float[1,2,4,4] x) => (float[n,m,h,v] y) { y = Conv <group = 2> (x, w) }", w=w)
+    with pytest.raises(ModelError, match="share exponents in Conv without groups, Gemm and MatMul"):
+        narrowed(proto, parse_policy("Conv=16", "8:block(16)"), np.ones((1, 2, 4, 4), np.float32))
 
 
 def test_wide_blocks_are_near_the_floats_and_have_bounds():

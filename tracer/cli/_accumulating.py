@@ -59,7 +59,7 @@ _magnitude = partial(
 _fixed = partial(
     option,
     "Fixed-point formats of float operands as bits:fraction bits, for activations/weights: "
-    "8:5, 'conv1=16:8,*=8:5/8:7'.",
+    "8:5, 'conv1=16:8,*=8:5/8:7'; in 8:block(16) each 16 share an exponent.",
     None, group=_GROUP, metavar="FORMATS",
 )  # fmt: skip
 

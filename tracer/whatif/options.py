@@ -85,7 +85,7 @@ class WhatIfOptions:
     )  # fmt: skip
     fixed: str | None = option(
         "Fixed-point formats of float tensors, instead of quantisation: bits:fraction bits of "
-        "activations/weights, e.g. 8:5/8:7.",
+        "activations/weights, e.g. 8:5/8:7, or 8:block(16).",
         None, group=_QUANTISATION, metavar="FORMATS",
     )  # fmt: skip
     metric: str | None = option(METRIC, None, group=_SEARCH, metavar="NAME", common=True)
