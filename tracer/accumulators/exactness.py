@@ -339,7 +339,8 @@ def _dequantized(graph: _Graph, node: onnx.NodeProto) -> _Numbers:
 
 @_rule(
     "DepthToSpace", "Expand", "Flatten", "Gather", "GlobalMaxPool", "Identity", "MaxPool",
-    "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+    "ReduceMax", "ReduceMin", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile",
+    "Transpose", "Unsqueeze",
 )  # fmt: skip
 def _of_elements(graph: _Graph, node: onnx.NodeProto) -> _Numbers:
     """Elements stay what they are, and at most some are left out."""

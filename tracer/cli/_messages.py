@@ -166,13 +166,14 @@ def _telling_steps() -> Progress:
 
 
 def estimating(report: Progress) -> Progress:
-    """Returns `report`, which also tells in one line for each task when a long task will end.
+    """Returns `report`, which also tells when a long task will end.
 
-    On a terminal, where a bar tells it, returns `report` itself.
+    It does so again each time that the task has taken twice as long. On a terminal, where a bar
+    tells it, returns `report` itself.
     """
     if sys.stderr is not None and sys.stderr.isatty():
         return report
-    began, told = time.monotonic(), set[str]()
+    began, told = time.monotonic(), dict[str, float]()
     task_now = ""
 
     def update(done: int, total: int, task: str) -> None:
@@ -181,9 +182,9 @@ def estimating(report: Progress) -> Progress:
         now = time.monotonic()
         if task != task_now:
             began, task_now = (now if task_now else began), task
-        if task not in told and done > 1 and now - began > _ESTIMATE_S:
-            told.add(task)
-            seconds = now - began
+        seconds = now - began
+        if done > 1 and seconds > 2 * told.get(task, _ESTIMATE_S / 2):
+            told[task] = seconds
             if total:
                 left = seconds / done * (total - done)
                 tell(f"{task}: {done:,} of {total:,} in {seconds:.0f} s, about {left:.0f} s left")

@@ -287,8 +287,9 @@ def _after_accumulators(result: AccumulatorSweep, typed: Typed) -> Steps:
 @_after("Narrowed")
 def _after_narrow(result: Narrowed, typed: Typed) -> Steps:
     model, file, bits = typed.subjects, typed.text("outputs", ".onnx"), result.bits
-    loss, machine = abs(result.score - result.scores.narrowed), result.settings.get("machine")
-    if loss > result.judgement.budget and not machine:
+    loss = abs(result.score - result.scores.narrowed)
+    has_width = not (result.settings.get("machine") or result.settings.get("exact"))
+    if loss > result.judgement.budget and has_width:
         words = ["--bits", f"{bits + 1}", "-o", new_file(model[0], f".acc{bits + 1}.onnx")]
         yield typed.next("narrow", model, *words), "loses less accuracy, with one bit more"
     if file:

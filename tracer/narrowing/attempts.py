@@ -136,17 +136,16 @@ def result_notes(
         yield "nothing to change: no register of that machine overflows before the last"
     elif not attempt.changes:
         yield f"the model stays as it is: at {bits} bits its sums score better if they saturate"
-    elif not attempt.width.machine and judge.is_better(attempt.saturated, narrowed):
+    elif attempt.has_width and judge.is_better(attempt.saturated, narrowed):
         yield (
             f"at {bits} bits the model before scores better if its sums saturate "
             f"({attempt.saturated:.4g}), but some inputs overflow: with --guarantee this-data it "
             "would be kept"
         )
     if not judge.allows(narrowed, score):
-        yield (
-            f"{bits} bits cost more than the budget of {judge.budget:g}: tracer narrow --bits with "
-            "more bits, or a larger --budget"
-        )
+        more = "tracer narrow --bits with more bits, or a larger --budget"
+        what = f"{bits} bits cost" if attempt.has_width else "the changes cost"
+        yield f"{what} more than the budget of {judge.budget:g}" + f": {more}" * attempt.has_width
 
 
 def _guaranteed(sums: PartialSums, need: Need) -> int:
@@ -197,6 +196,12 @@ class Attempt:
     changes: Mapping[str, Change]
     unchanged: Sums
     after: Sums
+    is_exact: bool = False
+
+    @property
+    def has_width(self) -> bool:
+        """Whether sums must fit a width that was asked for: no machine's, and not `exact`."""
+        return not (self.width.machine or self.is_exact)
 
     @property
     def bits(self) -> int:
@@ -242,7 +247,7 @@ class Attempts:
         model, policy = self.subject.model, width.policy()
         proto, changes = exact_graph(model, width.needs(model), self.batches, self.report)
         after = self._run(loading.from_proto(proto), width, policy, "exact")
-        return Attempt(width, policy, proto, changes, self.evaluation.before, after)
+        return Attempt(width, policy, proto, changes, self.evaluation.before, after, is_exact=True)
 
     def narrowest(self, attempts: Sequence[Attempt]) -> Attempt:
         """Returns the narrowest within the budget; without one, the widest."""

@@ -41,8 +41,8 @@ BITS = 24
 """Bits of the sums: half of 2^24, so that zero points have room."""
 _WEIGHT_BITS = 7
 _MOVES = (
-    "DepthToSpace", "Flatten", "Identity", "MaxPool", "Reshape", "Slice", "Split", "Squeeze",
-    "Transpose", "Unsqueeze",
+    "DepthToSpace", "Flatten", "GlobalMaxPool", "Identity", "MaxPool", "ReduceMax", "ReduceMin",
+    "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
 )  # fmt: skip
 """Operators that a quantiser is moved across: both sides have one scale."""
 _CLIPS = ("Relu", "Clip")

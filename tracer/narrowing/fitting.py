@@ -109,6 +109,8 @@ _COARSEST = 256 * math.sqrt(2) / _BYTE
 """The coarsest step, as a multiple of the largest weight: few weights are not 0."""
 _CLIPPED = 0.75
 """The finest step of weights with fewer than 8 bits, as a multiple of the one without clipping."""
+_FAINTEST = 2.0**-16
+"""The least weights of a row in powers of two, as a share of the layer's greatest."""
 _MOST_NUMBERS = 1 << 23
 """Weights that are rounded at a time, with all steps."""
 _MOST_BIAS = float(1 << (OUTER_BITS - 2))
@@ -309,6 +311,8 @@ class _Problem:
         """Returns the units (rows, steps) that are tried for each row."""
         finest = np.maximum(np.abs(group.ideal).max(1), 1e-30) / self.layer.most_weight
         if self.registers.need.exact:
+            # rows of next to nothing vanish in the step of the output; their scales would too
+            finest = np.maximum(finest, finest.max() * _FAINTEST)
             exponents = np.ceil(np.log2(finest))[:, None] + np.arange(-1, 2)
             return np.asarray(2.0**exponents)
         most = self.layer.most_weight

@@ -81,6 +81,8 @@ class Grid:
 
 PRODUCTS, MEANS = ("MatMul",), ("AveragePool", "GlobalAveragePool", "ReduceMean")
 PLAIN_SUMS = (*MEANS, "ReduceSum")
+_FIXED_COST = 1 << 16
+"""The cost of what any node takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,11 @@ class PlainSum:
     module: str | None
     grids: tuple[Grid, ...]
     window: int | None = None
+
+    @property
+    def cost(self) -> int:
+        """How long a change takes, in the unit of a layer's."""
+        return _FIXED_COST
 
     @property
     def is_mean(self) -> bool:
@@ -202,6 +209,11 @@ class Layer:
     def depth(self) -> int:
         """The number of terms of a sum."""
         return int(self.integers.shape[1])
+
+    @property
+    def cost(self) -> int:
+        """How long a fit takes, in proportion: its inputs have K² correlations."""
+        return _FIXED_COST + self.groups * self.depth**2
 
     @property
     def kernel(self) -> tuple[int, ...]:

@@ -31,7 +31,8 @@ from tracer.narrowing.samples import Batch, LayerSamples, SumSamples
 from tracer.quantization.graph_editor import GraphEditor
 from tracer.support.types import Array
 
-SumT = TypeVar("SumT")
+Sum = Layer | PlainSum
+SumT = TypeVar("SumT", bound=Sum)
 Alive = Mapping[str, Value]
 """The tensors of a batch that later nodes read, by name."""
 
@@ -51,6 +52,7 @@ def walk(
     interpreter = Interpreter(model, observers=[seen])
     wide: list[Alive] = [interpreter.begin(feeds) for feeds in batches]
     narrow, at, done = wide, 0, 0
+    total = sum(each.cost for each in sums.values())
     for index, node in enumerate(interpreter.steps):
         if node.key not in sums:
             continue
@@ -61,7 +63,7 @@ def walk(
         wanted = seen.take_calls()
         narrow = [interpreter.advance(a, at, stop) for a in narrow] if is_changed else wide
         read = seen.take_calls() if is_changed else wanted
-        at, done = stop, done + 1
+        at, done = stop, done + sums[node.key].cost
         parts = [
             Batch(inputs, read_inputs, output)
             for (inputs, output), (read_inputs, _) in zip(wanted, read, strict=True)
@@ -73,7 +75,7 @@ def walk(
                 {**alive, node.outputs[0]: run(part.read)}
                 for alive, part in zip(narrow, parts, strict=True)
             ]
-        report(done, len(sums), "fitting nodes")
+        report(100 * done // total, 100, "fitting nodes, % of the work")
 
 
 @dataclass
@@ -99,8 +101,6 @@ class _Seen(Observer):
 
 _ENOUGH_DB = 0.5
 """A measure that changes less is kept where a better one gains no more than this."""
-
-Sum = Layer | PlainSum
 
 
 @dataclass(frozen=True, slots=True)

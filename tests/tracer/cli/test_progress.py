@@ -16,14 +16,15 @@ def clock(monkeypatch):
     return now
 
 
-def test_a_long_task_is_estimated_once(clock, capsys):
+def test_a_long_task_is_estimated_whenever_its_time_has_doubled(clock, capsys):
     seen = []
     report = _messages.estimating(lambda *step: seen.append(step))
     for done in range(1, 9):
         clock[0] += 4
         report(done, 40, "searching widths")
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("searching widths: 3 of 40 in 12 s, about 148 s left")  # 37 steps of 4 s
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith("searching widths: 3 of 40 in 12 s, about 148 s left")  # 37 steps of 4 s
+    assert second.endswith("searching widths: 7 of 40 in 28 s, about 132 s left")
     assert seen == [(done, 40, "searching widths") for done in range(1, 9)]
 
 

@@ -268,6 +268,29 @@ def test_a_mean_of_49_becomes_a_sum_and_a_factor_of_the_next_layer(tmp_path):
     assert np.square(exact - wanted).sum() < 0.01 * np.square(wanted).sum()
 
 
+@pytest.mark.parametrize("pooled", [("GlobalMaxPool", {}), ("ReduceMax", {"axes": [2, 3]})])
+def test_the_greatest_of_many_and_a_channel_of_nothing_are_exact(pooled, tmp_path):
+    """Weights of 1e-16 in one channel, as training leaves them, do not make its scale 2^-60."""
+    net, weights = Builder("greatest", x=("N", 3, 7, 7)), np.random.default_rng(0).normal(0, 1, 162)
+    weights = weights.reshape(6, 3, 3, 3).astype(np.float32)
+    weights[2] *= 1e-16
+    net.node("Conv", "c", "x", net.constant("cw", weights), net.weight("cb", 6), pads=[1] * 4)
+    net.node(pooled[0], "m", net.node("Relu", "r", "c"), **pooled[1])
+    flat = net.node("Flatten", "f", "m")
+    net.node("Gemm", "g", flat, net.weight("gw", 6, 5), net.weight("gb", 5))
+    onnx.save(net.model("g"), tmp_path / "net.onnx")
+    x = np.random.default_rng(3).normal(0, 1, (24, 3, 7, 7)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=x)
+    options = {"exact": True, "metric": "noise", "in_process": True}
+    result = tracer.narrow(tmp_path / "net.onnx", None, tmp_path / "data.npz", **options)
+    proved = prove(result.proto)
+    assert (proved.inexact, proved.outputs) == ({}, {"g": True})
+    found = [session(result.proto, level).run(None, {"x": x})[0] for level in LEVELS]
+    wanted = session(net.model("g"), LEVELS[0]).run(None, {"x": x})[0]
+    assert (found[0] == found[1]).all()
+    assert np.square(found[0] - wanted).sum() < 0.01 * np.square(wanted).sum()
+
+
 @pytest.fixture(scope="module")
 def lenet(tmp_path_factory):
     """LeNet in powers of two, and the result."""
