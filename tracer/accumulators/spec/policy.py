@@ -277,7 +277,7 @@ def _entries(
     """Parses entries; messages name `what` an entry is."""
     result = []
     for entry, pattern, spelling in split_entries(text, hint):
-        with _naming(f"{what} '{printable(entry, 100)}'"):
+        with _naming(f"{what} '{entry}'"):
             result.append(Entry(pattern, parse(spelling), entry))
     return tuple(result)
 
@@ -357,4 +357,4 @@ def _naming(entry: str) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        raise UsageError(f"{entry}: {error.what}", error.hint) from error
+        raise UsageError(f"{printable(entry, 120)}: {error.what}", error.hint) from error
