@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tracer.accumulators.spec import WIDEST
 from tracer.limits import size_text
 from tracer.records.columns import Format
 from tracer.text import line, printable
@@ -104,7 +105,6 @@ _WORD = re.compile(r"[\W_]*[^\W_]+|[\W_]+$")
 
 
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-WIDEST = 64
 _LEAST_WITHOUT_DECIMALS = 1e5
 _LONGEST = 10_000_000
 """Counts from here on are rounded."""
@@ -229,7 +229,7 @@ def full(value: float | None) -> str:
 
 
 def width(value: float) -> str:
-    """A number of bits; no accumulator has more than 64."""
+    """A number of bits, unless no accumulator has as many."""
     return f">{WIDEST}" if value > WIDEST else count(value)
 
 

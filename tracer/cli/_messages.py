@@ -173,7 +173,7 @@ def estimating(report: Progress) -> Progress:
     """
     if sys.stderr is not None and sys.stderr.isatty():
         return report
-    began, told = time.monotonic(), dict[str, float]()
+    began, tell_at = time.monotonic(), dict[str, float]()
     task_now = ""
 
     def update(done: int, total: int, task: str) -> None:
@@ -183,8 +183,8 @@ def estimating(report: Progress) -> Progress:
         if task != task_now:
             began, task_now = (now if task_now else began), task
         seconds = now - began
-        if done > 1 and seconds > 2 * told.get(task, _ESTIMATE_S / 2):
-            told[task] = seconds
+        if done > 1 and seconds > tell_at.get(task, _ESTIMATE_S):
+            tell_at[task] = 2 * seconds
             if total:
                 left = seconds / done * (total - done)
                 tell(f"{task}: {done:,} of {total:,} in {seconds:.0f} s, about {left:.0f} s left")

@@ -221,7 +221,7 @@ class Worker:
 
     def call(self, call: Call) -> Reply:
         """Makes a call without callbacks. Raises CrashError or LimitError if there is no reply."""
-        self.send(pickle.dumps(call, 4))  # numpy 1 reads no arrays of 5 that numpy 2 wrote
+        self.send(pickle.dumps(call, pickle.HIGHEST_PROTOCOL))
         return self.reply({})
 
     def reply(self, callbacks: Mapping[str, Callable[..., object]]) -> Reply:
@@ -399,7 +399,8 @@ class RemoteProcess:
         Raises what it raises, and CrashError where the child dies.
         """
         call = Call(_apply, {"function": function, "arguments": arguments}, (), None, None)
-        reply = self._worker[0].call(call)
+        self._worker[0].send(pickle.dumps(call, 4))  # of 5, numpy 1 reads no arrays of numpy 2
+        reply = self._worker[0].reply({})
         if reply.unreadable:
             raise TypeError(f"{function.__qualname__}: the child cannot read the arguments")
         if reply.error is not None:

@@ -143,9 +143,9 @@ def result_notes(
             "would be kept"
         )
     if not judge.allows(narrowed, score):
-        more = "tracer narrow --bits with more bits, or a larger --budget"
-        what = f"{bits} bits cost" if attempt.has_width else "the changes cost"
-        yield f"{what} more than the budget of {judge.budget:g}" + f": {more}" * attempt.has_width
+        over = f"cost more than the budget of {judge.budget:g}"
+        remedy = "tracer narrow --bits with more bits, or a larger --budget"
+        yield f"{bits} bits {over}: {remedy}" if attempt.has_width else f"the changes {over}"
 
 
 def _guaranteed(sums: PartialSums, need: Need) -> int:

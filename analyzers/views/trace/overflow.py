@@ -7,18 +7,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from tracer.accumulators.spec import WIDEST
 from tracer.analyzers.overflow import coverage
-from tracer.analyzers.views.text import (
-    WIDEST,
-    digits,
-    extent,
-    full,
-    number,
-    percent,
-    plural,
-    si,
-    width,
-)
+from tracer.analyzers.views.text import digits, extent, full, number, percent, plural, si, width
 from tracer.records.trace import Trace
 from tracer.text import brief
 
@@ -137,12 +128,13 @@ def _integer_words(narrow: pd.DataFrame, covered: Coverage) -> tuple[str, str]:
     unknown = int(guaranteed.isna().sum())
     data = "no partial sum was observed"
     if observed.notna().any():
-        data = f"{width(float(observed.max()))} bits suffice for this data"
-        data = "no width suffices for this data" if observed.max() > WIDEST else data
+        is_held = observed.max() <= WIDEST
+        enough = f"{width(float(observed.max()))} bits suffice" if is_held else "no width suffices"
+        data = f"{enough} for this data"
     if unknown:
         return overflows, f"{data}; no width is guaranteed for {plural(unknown, 'node')}"
-    bits = f"{width(float(guaranteed.max()))} bits"
-    bits = "no width" if guaranteed.max() > WIDEST else bits
+    most = float(guaranteed.max())
+    bits = f"{width(most)} bits" if most <= WIDEST else "no width"
     where = ", " if covered.is_whole else "; guaranteed at "
     extents = "" if covered.is_whole else f": {extent(covered)}"
     inner = ""

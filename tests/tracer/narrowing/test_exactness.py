@@ -248,6 +248,22 @@ def test_what_is_proved_has_the_same_bits_in_every_order_level_and_precision(dra
     assert (in_float64(proto, x) == results[0]).all()
 
 
+def in_powers_of_two(net, output, folder):
+    """A float network in powers of two, which is proved; its outputs at both levels are near."""
+    onnx.save(net.model(output), folder / "net.onnx")
+    x = np.random.default_rng(3).normal(0, 1, (24, 3, 7, 7)).astype(np.float32)
+    np.savez(folder / "data.npz", x=x)
+    options = {"exact": True, "metric": "noise", "in_process": True}
+    proto = tracer.narrow(folder / "net.onnx", None, folder / "data.npz", **options).proto
+    proved = prove(proto)
+    assert (proved.inexact, proved.outputs) == ({}, {output: True})
+    wanted = session(net.model(output), LEVELS[0]).run(None, {"x": x})[0]
+    first, second = (session(proto, level).run(None, {"x": x})[0] for level in LEVELS)
+    assert (first == second).all()
+    assert np.square(first - wanted).sum() < 0.01 * np.square(wanted).sum()
+    return proto
+
+
 def test_a_mean_of_49_becomes_a_sum_and_a_factor_of_the_next_layer(tmp_path):
     net = Builder("mean", x=("N", 3, 7, 7))
     net.node("Conv", "c", "x", net.weight("cw", 6, 3, 3, 3), net.weight("cb", 6), pads=[1] * 4)
@@ -255,17 +271,8 @@ def test_a_mean_of_49_becomes_a_sum_and_a_factor_of_the_next_layer(tmp_path):
     net.node(
         "Gemm", "g", net.node("Flatten", "f", "m"), net.weight("gw", 6, 5), net.weight("gb", 5)
     )
-    onnx.save(net.model("g"), tmp_path / "net.onnx")
-    x = np.random.default_rng(3).normal(0, 1, (24, 3, 7, 7)).astype(np.float32)
-    np.savez(tmp_path / "data.npz", x=x)
-    options = {"exact": True, "metric": "noise", "in_process": True}
-    result = tracer.narrow(tmp_path / "net.onnx", None, tmp_path / "data.npz", **options)
-    proved = prove(result.proto)
-    assert (proved.inexact, proved.outputs) == ({}, {"g": True})
-    assert {"Conv"} == {n.op_type for n in result.proto.graph.node if n.name in ("c", "m")}
-    wanted = session(net.model("g"), LEVELS[0]).run(None, {"x": x})[0]
-    exact = session(result.proto, LEVELS[1]).run(None, {"x": x})[0]
-    assert np.square(exact - wanted).sum() < 0.01 * np.square(wanted).sum()
+    proto = in_powers_of_two(net, "g", tmp_path)
+    assert {"Conv"} == {n.op_type for n in proto.graph.node if n.name in ("c", "m")}
 
 
 @pytest.mark.parametrize("pooled", [("GlobalMaxPool", {}), ("ReduceMax", {"axes": [2, 3]})])
@@ -278,17 +285,7 @@ def test_the_greatest_of_many_and_a_channel_of_nothing_are_exact(pooled, tmp_pat
     net.node(pooled[0], "m", net.node("Relu", "r", "c"), **pooled[1])
     flat = net.node("Flatten", "f", "m")
     net.node("Gemm", "g", flat, net.weight("gw", 6, 5), net.weight("gb", 5))
-    onnx.save(net.model("g"), tmp_path / "net.onnx")
-    x = np.random.default_rng(3).normal(0, 1, (24, 3, 7, 7)).astype(np.float32)
-    np.savez(tmp_path / "data.npz", x=x)
-    options = {"exact": True, "metric": "noise", "in_process": True}
-    result = tracer.narrow(tmp_path / "net.onnx", None, tmp_path / "data.npz", **options)
-    proved = prove(result.proto)
-    assert (proved.inexact, proved.outputs) == ({}, {"g": True})
-    found = [session(result.proto, level).run(None, {"x": x})[0] for level in LEVELS]
-    wanted = session(net.model("g"), LEVELS[0]).run(None, {"x": x})[0]
-    assert (found[0] == found[1]).all()
-    assert np.square(found[0] - wanted).sum() < 0.01 * np.square(wanted).sum()
+    in_powers_of_two(net, "g", tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from tracer.accumulators.kernels.array_types import (
     repeat_type,
 )
 from tracer.accumulators.spec import Overflow, RoundingName
+from tracer.accumulators.spec.accumulator import POSITION_STEP
 from tracer.interpreter.compiled_code import entry
 
 _HALF_EVEN, _HALF_AWAY, _HALF_UP, _FLOOR, _TRUNCATE, _STOCHASTIC = range(6)
@@ -29,7 +30,7 @@ _BITS, _FACTORS = (
         np.uint64(0x94D049BB133111EB),
     ),
 )
-_POSITION_STEP = np.int64(0x9E3779B97F4A7C15 - (1 << 64))
+_POSITION_STEP = np.uint64(POSITION_STEP).view(np.int64)
 SATURATE, WRAP, ZERO, EXACT = range(4)
 """What a rule does outside its range; EXACT has no range."""
 _EVENTS, _LEAST, _MOST = range(3)

@@ -67,9 +67,7 @@ def matmul_or_blocks(operands: NodeOperands) -> ComputeSums:
     """Rows times columns; the sums of blocks are scaled and added in float32."""
     shared = SharedProduct.of(operands)
     if shared is not None:
-        return lambda inputs, runner: finished(
-            shared.matrices(inputs[0], inputs[1], runner).astype(inputs[0].dtype)
-        )
+        return _shared_sums(shared, (False, False))
     matrix = _blocked(operands, False)
     return matmul(operands) if matrix is None else _block_sums(operands, matrix, False)
 
@@ -79,8 +77,11 @@ def gemm_or_blocks(operands: NodeOperands) -> ComputeSums:
     """As MatMul; C is added to scaled sums of blocks in floats."""
     options, shared = operands.attributes, SharedProduct.of(operands)
     is_turned = [bool(options.get(name, 0)) for name in ("transA", "transB")]
-    matrix = None if shared is not None else _blocked(operands, is_turned[1])
-    if matrix is None and shared is None:
+    if shared is not None:
+        product = _shared_sums(shared, is_turned)
+    elif (matrix := _blocked(operands, is_turned[1])) is not None:
+        product = _block_sums(operands, matrix, is_turned[0])
+    else:
         return gemm(operands)
     alpha, beta = (options.get(name, 1.0) for name in ("alpha", "beta"))
 
@@ -88,15 +89,17 @@ def gemm_or_blocks(operands: NodeOperands) -> ComputeSums:
         added = beta * inputs[2] if operands.has_input(2) else 0
         return np.asarray(alpha * output + added).astype(output.dtype)
 
-    if matrix is not None:
-        return followed(_block_sums(operands, matrix, is_turned[0]), then)
+    return followed(product, then)
+
+
+def _shared_sums(shared: SharedProduct, is_turned: Sequence[bool]) -> ComputeSums:
+    """The product of two matrices, each perhaps turned, whose blocks share exponents."""
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        assert shared is not None
         a, b = (inputs[n].T if turned else inputs[n] for n, turned in enumerate(is_turned))
         return finished(shared.matrices(a, b, runner).astype(a.dtype))
 
-    return followed(compute, then)
+    return compute
 
 
 def _block_sums(operands: NodeOperands, matrix: BlockedMatrix, turned: bool) -> ComputeSums:

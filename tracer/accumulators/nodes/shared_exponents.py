@@ -25,10 +25,6 @@ class Blocks:
     steps: Array
     range: tuple[int, int]
 
-    def flat(self) -> Array:
-        """The integers of a matrix, with a row for each block of each row."""
-        return self.numbers.reshape(-1, self.numbers.shape[-1])
-
 
 @dataclass(frozen=True, slots=True)
 class SharedProduct:
@@ -56,7 +52,8 @@ class SharedProduct:
     def begin(self, left: tuple[int, int], right: Blocks, runner: SumRunner) -> None:
         """Announces sums of integers in the range `left` times those of `right`."""
         width, blocks, size = right.numbers.shape[-3:]
-        stored = right.flat() if self.is_constant and right.numbers.ndim == 3 else None
+        is_matrix = self.is_constant and right.numbers.ndim == 3
+        stored = right.numbers.reshape(-1, size) if is_matrix else None  # a row for each block
         runner.begin(Reduction(width, Terms(size), left, right.range, stored, blocks=blocks))
 
     def sums(self, left: Blocks, right: Blocks, runner: SumRunner) -> Array:

@@ -36,7 +36,7 @@ from tracer.support.types import Array
 
 _ROUNDINGS = get_args(RoundingName)
 _ROUNDING_SPELLING = re.compile(r"([a-z-]+)(?:\((\d{1,9})\))?")
-_POSITION_STEP, _SEED_STEP = 0x9E3779B97F4A7C15, 0xD1342543DE82EF95
+POSITION_STEP, _SEED_STEP = 0x9E3779B97F4A7C15, 0xD1342543DE82EF95
 """Odd numbers that spread positions and seeds over 64 bits."""
 _MIXERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 """Shifts and factors of the finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
@@ -61,7 +61,7 @@ class Rounding:
 
     def salts(self, positions: Array) -> Array:
         """Returns what the draws at `positions` depend on besides the product, int64."""
-        spread = (positions.astype(np.uint64) + np.uint64(1)) * np.uint64(_POSITION_STEP)
+        spread = (positions.astype(np.uint64) + np.uint64(1)) * np.uint64(POSITION_STEP)
         return (spread + np.uint64(self.seed * _SEED_STEP % (1 << 64))).view(np.int64)
 
 
