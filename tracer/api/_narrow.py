@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,13 +27,15 @@ from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, without_split
+from tracer.interpreter.interpreter import Interpreter
 from tracer.narrowing import attempts, exact, requirement, rounding
 from tracer.narrowing.attempts import Attempt, Attempts, Evaluation
 from tracer.quantization import bit_reduction
 from tracer.quantization.calibration import CalibrationSamples
+from tracer.quantization.layers import accuracy
 from tracer.records.model_info import ModelInfo
-from tracer.records.transformed import Narrowed, WidthScores, certificate_beside
-from tracer.records.whatif import EnergyBasis
+from tracer.records.transformed import Accuracy, Narrowed, WidthScores, certificate_beside
+from tracer.records.whatif import EnergyBasis, Judgement
 from tracer.support.files import check_writable
 from tracer.whatif.criteria import checked_metric, energy_cost, judgement
 from tracer.whatif.variants import quantized_first
@@ -104,8 +106,12 @@ def narrow(call: NarrowArguments) -> Narrowed:
     wide, notes = _quantized(loaded, calibration, call, report)
     subject = attempts.Subject.of(wide)
     _check(subject)
+    judge = judgement(metric, call.budget)
+    if notes:  # it was quantised here
+        floats = accuracy(Interpreter(loaded), Interpreter(wide), tested, metric, batch, report)
+        notes = (*notes, *_quantising_notes(floats, judge))
     evaluation = Evaluation(wide, wide_sums, tested, metric, batch, report)
-    before, judge = evaluation.before, judgement(metric, call.budget)
+    before = evaluation.before
     samples = CalibrationSamples(calibration, batch)
     trying = Attempts(subject, samples, evaluation, judge, call.guarantee, report)
     made = [trying.exact_at(width) if call.exact else trying.at(width) for width in tried]
@@ -160,6 +166,18 @@ def _quantized(
     if call.weight_bits is not None:
         proto = bit_reduction.narrow(proto, call.weight_bits)
     return replace(loading.from_proto(proto), subject=model.name), notes
+
+
+def _quantising_notes(scores: Accuracy | None, judge: Judgement) -> Iterator[str]:
+    """Yields a note where the float model loses more than the budget before sums are narrowed."""
+    if scores is None or judge.allows(scores.after, scores.before):
+        return
+    before, after = (f"{value:.4g} {scores.unit}".strip() for value in (scores.before, scores.after))
+    yield (
+        f"quantising alone cost more than the budget: {scores.metric} is {before} in floats, and "
+        f"{after} quantised. To keep it, quantise fewer nodes first, such as tracer quantize "
+        "--nodes MatMul --nodes Conv --nodes Gemm, and narrow that model"
+    )
 
 
 def _check(subject: attempts.Subject) -> None:

@@ -238,3 +238,23 @@ def test_a_model_without_layers_in_qdq_form_is_refused(tmp_path):
     )  # fmt: skip
     with pytest.raises(ModelError, match=r"q\.onnx: no layer can be narrowed"):
         tracer.narrow(tmp_path / "q.onnx", "16", "digits", test_limit=10)
+
+
+def test_a_float_model_that_quantising_ruins_is_told(tmp_path):
+    """A detour of logits by way of 10,000 leaves eight bits nothing of them."""
+    proto = onnx.load(families.FOLDER / "lenet" / "lenet.onnx")
+    logits = proto.graph.output[0].name
+    proto.graph.node[-1].output[0] = "short"
+    far = onnx.numpy_helper.from_array(np.array(1e4, np.float32), "far")
+    proto.graph.initializer.append(far)
+    proto.graph.node.extend([
+        helper.make_node("Add", ["short", "far"], ["away"], "away"),
+        helper.make_node("Sub", ["away", "far"], [logits], "back"),
+    ])  # fmt: skip
+    onnx.save(proto, tmp_path / "detour.onnx")
+    few = {"limit": 16, "test_limit": 32}
+    told = tracer.narrow(tmp_path / "detour.onnx", 22, "digits", **few).notes
+    (note,) = (note for note in told if note.startswith("quantising alone cost more"))
+    assert "tracer quantize --nodes MatMul" in note
+    fine = tracer.narrow(families.FOLDER / "lenet" / "lenet.onnx", 22, "digits", **few).notes
+    assert not any("quantising alone" in note for note in fine)
