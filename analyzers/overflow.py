@@ -62,12 +62,12 @@ def channels(sums: PartialSums) -> pd.DataFrame:
     for a channel with an overflow that was not emulated.
     """
     tally = sums.tally
-    counts = tally.overflow(tally.accumulator.bits)
+    counts = tally.overflow()
     table = pd.DataFrame({name: getattr(tally, name) for name in _EXTREMES})
     table["bits_observed"] = tally.bits_observed
     table["bits_guaranteed"] = sums.guaranteed_channels
     table["bits_guaranteed_inner"] = sums.guaranteed_inner_channels
-    table["bits"] = tally.accumulator.bits
+    table["bits"] = list(tally.accumulator.widths) or tally.accumulator.bits
     for name in _COUNTED:
         table[name] = getattr(counts, name)
     for name in _EMULATED:

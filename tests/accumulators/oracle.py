@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -78,7 +78,7 @@ class Node:
 
     def check(self) -> bool:
         """Compares all ways to compute the node; returns whether a sum left the range."""
-        results = [self._expected(part) for part in self.parts]
+        results = [each for part, first in self._placed() for each in self._expected(part, first)]
         values = np.concatenate([value for value, _ in results])
         counts = sum((count for _, count in results), Counts())
         model = loading.from_proto(self.model)
@@ -107,18 +107,33 @@ class Node:
         """An output (N, M, ...) as (M, ...)."""
         return np.moveaxis(out, 1, 0).reshape(out.shape[1], -1)
 
-    def _expected(self, part: Part) -> tuple[np.ndarray, Counts]:
+    def _placed(self) -> Iterator[tuple[Part, int]]:
+        """Each part, and the number of its first channel."""
+        first = 0
+        for part in self.parts:
+            yield part, first
+            first += len(part.left)
+
+    def _expected(self, part: Part, first: int) -> Iterator[tuple[np.ndarray, Counts]]:
+        """The sums and counts of a part; of each channel, if it has a width of its own."""
+        own = self.accumulator
+        if not own.widths:
+            yield self._summed(part, own)
+            return
+        for row, bits in enumerate(own.widths[first : first + len(part.left)]):
+            alone = replace(part, left=part.left[[row]], bias=part.bias[[row]])
+            yield self._summed(alone, replace(own, bits=bits, widths=()))
+
+    def _summed(self, part: Part, accumulator: Accumulator) -> tuple[np.ndarray, Counts]:
         left, right = part.left, part.right
         exact = left @ right
-        if self.accumulator.is_zero_point_in_sum:
+        if accumulator.is_zero_point_in_sum:
             left, right = left + part.zeros[0], right + part.zeros[1]
-        case = (left, right, part.bias, self.terms, self.accumulator)
+        case = (left, right, part.bias, self.terms, accumulator)
         observed, clipped = oracle.observe(*case), oracle.emulate(*case)
         stored = left @ right
         changed = clipped.values != stored + part.bias[:, None]
-        return clipped.values + exact - stored, _counted(
-            observed, clipped, changed, self.accumulator
-        )
+        return clipped.values + exact - stored, _counted(observed, clipped, changed, accumulator)
 
 
 def _counted(
@@ -137,7 +152,7 @@ def _counts(runner: SumRunner) -> Counts:
         return runner.counts
     tally = runner.tally
     assert tally is not None
-    seen = tally.overflow(runner.accumulator.bits)
+    seen = tally.overflow()
     numbers = (seen.overflow_outputs, seen.transient_outputs, seen.persistent_outputs,
                tally.saturation_events, tally.outputs_changed)  # fmt: skip
     return Counts(*(int(number.sum()) for number in numbers))
@@ -170,7 +185,7 @@ def _gemm(draw: Draw) -> Node:
     terms = Terms(depth)
     bias = _bias(random, columns)
     part = Part(w.astype(np.int64) - wz, x.T.astype(np.int64) - xz, bias, (wz, xz))
-    accumulator = _accumulator(draw, part, terms)
+    accumulator = _accumulator(draw, part, terms, columns)
     model = _model("Gemm", x, xz, w, wz, bias, transB=1)
     return Node(model, x.astype(np.float32) - xz, (part,), (rows, columns), terms, accumulator)
 
@@ -231,7 +246,7 @@ def _convolution(
         inputs = x[:, g * channels : (g + 1) * channels]
         left = w[rows].reshape(maps, -1)
         parts.append(Part(left, patches(inputs, slid, 0), bias[rows], (wz, xz)))
-    accumulator = _accumulator(draw, parts[0], terms)
+    accumulator = _accumulator(draw, parts[0], terms, len(w))
     model = _model(op, x_stored, xz, w_stored, wz, bias, group=group, **attributes)
     shape = (len(x), len(w), *slid.out)
     feed = x_stored.astype(np.float32) - xz
@@ -269,8 +284,11 @@ def _bias(random: np.random.Generator, rows: int) -> np.ndarray:
     return random.integers(-size, size, rows, endpoint=True)
 
 
-def _accumulator(draw: Draw, part: Part, terms: Terms) -> Accumulator:
-    """A random accumulator; most are about as wide as the sums, where most is decided."""
+def _accumulator(draw: Draw, part: Part, terms: Terms, channels: int) -> Accumulator:
+    """A random accumulator; most are about as wide as the sums, where most is decided.
+
+    Some have a width of its own for each channel.
+    """
     kind, random = draw.kind, draw.own
     sizes = np.abs(part.left).max() * np.abs(part.right).max() + 1
     near = np.log2(sizes) + np.log2(terms.count) / 2 + random.uniform(-4, 4)
@@ -280,7 +298,7 @@ def _accumulator(draw: Draw, part: Part, terms: Terms) -> Accumulator:
     rounding = str(kind.choice(ROUNDINGS)) if shift else "half-even"
     overflow = str(kind.choice(OVERFLOWS))
     conventions = ["twos-complement", "magnitude", "unsigned"][: 2 + (overflow != "symmetric")]
-    return Accumulator(
+    drawn = Accumulator(
         int(np.clip(width, 2, 53)),
         overflow,
         named(_order(kind)),
@@ -291,6 +309,10 @@ def _accumulator(draw: Draw, part: Part, terms: Terms) -> Accumulator:
         shift,
         rounding,
     )
+    if random.random() > 0.1:
+        return drawn
+    widths = np.clip(drawn.bits + random.integers(-3, 4, channels), 2, 53).tolist()
+    return replace(drawn, bits=max(widths), widths=tuple(widths))
 
 
 def _model(

@@ -172,7 +172,9 @@ def _quantising_notes(scores: Accuracy | None, judge: Judgement) -> Iterator[str
     """Yields a note where the float model loses more than the budget before sums are narrowed."""
     if scores is None or judge.allows(scores.after, scores.before):
         return
-    before, after = (f"{value:.4g} {scores.unit}".strip() for value in (scores.before, scores.after))
+    before, after = (
+        f"{value:.4g} {scores.unit}".strip() for value in (scores.before, scores.after)
+    )
     yield (
         f"quantising alone cost more than the budget: {scores.metric} is {before} in floats, and "
         f"{after} quantised. To keep it, quantise fewer nodes first, such as tracer quantize "

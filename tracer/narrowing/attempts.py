@@ -99,7 +99,7 @@ def node_rows(subject: Subject, attempt: Attempt, before: Sums) -> tuple[Narrowe
         need, proposal = needs[node.key], None if change is None else change.proposal
         tallies = [each.tally for each in after]
         # outputs with a sum that left the range of a register
-        overflows = sum(int(t.overflow(t.accumulator.bits).overflow_outputs.sum()) for t in tallies)
+        overflows = sum(int(t.overflow().overflow_outputs.sum()) for t in tallies)
         rows.append(NarrowedNode(
             node.key, node.op_type, node.module, need.bits,
             _guaranteed(wide, need) if is_machine else wide.guaranteed_any_order or 0,

@@ -147,7 +147,7 @@ def _row(
 def _integer_counts(parts: Sequence[_Part]) -> dict[str, Any]:
     sums = merged_by_node([part.sums for part in parts])
     tallies = [each.tally for each in sums]
-    over = [tally.overflow(tally.accumulator.bits).overflow_outputs.sum() for tally in tallies]
+    over = [tally.overflow().overflow_outputs.sum() for tally in tallies]
     return {
         "outputs": int(sum(tally.outputs.sum() for tally in tallies)),
         "overflow_outputs": int(sum(over)),

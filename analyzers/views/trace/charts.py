@@ -258,7 +258,7 @@ def _draw_sums(axes: Axes, name: str, sums: PartialSums) -> None:
     axes.minorticks_off()
     axes.tick_params(labelsize=7)
     axes.spines[["top", "right"]].set_visible(False)
-    at_width = tally.overflow(tally.accumulator.bits)
+    at_width = tally.overflow()
     outputs, over = int(at_width.outputs.sum()), int(at_width.overflow_outputs.sum())
     counted = f"{over:,} of {outputs:,} overflow" if outputs else "no output"
     widths = f"{bits_observed(sums)} observed"

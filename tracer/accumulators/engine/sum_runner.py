@@ -188,8 +188,15 @@ class SumRunner:
     def begin(self, reduction: Reduction) -> None:
         """Announces the next sums; their sizes may change from run to run.
 
-        Where the number of channels changes, all channels are counted as one.
+        Where the number of channels changes, all channels are counted as one. Raises ModelError for
+        widths of another number of channels.
         """
+        widths = len(self.accumulator.widths)
+        if widths and widths != reduction.channels:
+            raise ModelError(
+                f"widths for {widths} channels, and the node has {reduction.channels}",
+                "Give one for each output channel, or one for all.",
+            )
         if not self.counts_by_channel:
             self._has_inner_widths = self.accumulator.has_inner_widths(reduction.terms)
             return
@@ -208,9 +215,23 @@ class SumRunner:
         """
 
         def product(left: Array, right: Array, out: Array, _: Place) -> None:
-            self._sum(left, right, bias, terms, channels, out)
+            for rows, those, accumulator in self._by_width(channels):
+                own = None if bias is None else bias[rows]
+                out[rows] = self._sum(left[rows], right, own, terms, those, accumulator)
 
         return product
+
+    def _by_width(
+        self, channels: slice
+    ) -> Iterator[tuple[slice | Array, slice | Array, Accumulator]]:
+        """Yields which of `channels` have one width, as places within them and as their numbers."""
+        if not self.accumulator.widths:
+            yield slice(None), channels, self.accumulator
+            return
+        widths = np.array(self.accumulator.widths[channels])
+        for bits in np.unique(widths).tolist():
+            rows = np.flatnonzero(widths == bits)
+            yield rows, rows + channels.start, self.accumulator.of_channels(bits)
 
     def sum_gathered(self, sums: Gathered, out: Array) -> bool:
         """Writes the sums to `out` (N, M, ...), int64, in one pass.
@@ -233,7 +254,7 @@ class SumRunner:
 
     def _prepared(self, sums: Gathered) -> NodePass | None:
         case = sums.left, sums.columns.range, sums.bias, sums.terms, self.accumulator
-        if self._has_inner_widths or not sums.columns.columns.count:
+        if self._has_inner_widths or self.accumulator.widths or not sums.columns.columns.count:
             return None
         if self.counts_by_channel and not sums.rows_are_channels:
             return None
@@ -249,31 +270,34 @@ class SumRunner:
 
     def sum_first_axis(self, numbers: Array, channels: slice, out: Array) -> None:
         """Sums `numbers` (K, C, P) over the first axis into `out` (C, P)."""
-        depth, count, width = numbers.shape
+        depth, _, width = numbers.shape
         left = np.ones((1, depth), np.int16)
-        right = numbers.reshape(depth, count * width)
-        self._sum(left, right, None, Terms(depth), channels, out.reshape(1, count * width))
+        for rows, those, accumulator in self._by_width(channels):
+            right = numbers[:, rows].reshape(depth, -1)
+            sums = self._sum(left, right, None, Terms(depth), those, accumulator)
+            out[rows] = sums.reshape(-1, width)
 
     def _sum(
-        self, left: Array, right: Array, bias: Array | None, terms: Terms, channels: slice,
-        out: Array,
-    ) -> None:  # fmt: skip
-        """Writes sums of these channels, and adds them to the tally.
+        self, left: Array, right: Array, bias: Array | None, terms: Terms,
+        channels: slice | Array, accumulator: Accumulator,
+    ) -> Array:  # fmt: skip
+        """Returns sums of these channels, all in `accumulator`, and adds them to the tally.
 
         Raises ModelError for an overflow that is an error.
         """
-        sums, clipped = dots.measure(left, right, bias, terms, self.accumulator)
+        sums, clipped = dots.measure(left, right, bias, terms, accumulator)
         exact = exact_sums(left, right, bias) if self._has_inner_widths else sums.final
-        if self.accumulator.overflow == "error" and clipped.events.any():
-            raise self._overflow_error(sums.low, sums.high)
+        if accumulator.overflow == "error" and clipped.events.any():
+            raise self._overflow_error(accumulator, sums.low, sums.high)
         assert self.tally is not None
         if len(self.tally.outputs) == 1:
             channels = slice(0, 1)
         changed = clipped if clipped.values is not exact else None
-        part = self.tally.of(sums, changed, exact, channels.stop - channels.start)
+        count = channels.stop - channels.start if isinstance(channels, slice) else len(channels)
+        part = Tally.empty(0, accumulator).of(sums, changed, exact, count)
         with self._lock:
             self.tally.take(channels, part)
-        out[...] = clipped.values
+        return clipped.values
 
     def _run_pass(
         self, node_pass: NodePass, columns: ColumnSource, out: Array, parameters: Array | None
@@ -281,19 +305,20 @@ class SumRunner:
         """Writes limited sums, or bytes by `parameters`, and adds their statistics."""
         part = node_pass.tally(columns, out.reshape(-1), parameters)
         if self.accumulator.overflow == "error" and part.saturation_events.any():
-            raise self._overflow_error(part.acc_min, part.acc_max)
+            raise self._overflow_error(self.accumulator, part.acc_min, part.acc_max)
         assert self.tally is not None
         with self._lock:
             if len(self.tally.outputs) == 1:
                 part = part.folded()
             self.tally.take(slice(None), part)
 
-    def _overflow_error(self, low: Array, high: Array) -> ModelError:
-        least, most = self.accumulator.range
-        bits = int(self.accumulator.bits_for(low, high).max())
+    @staticmethod
+    def _overflow_error(accumulator: Accumulator, low: Array, high: Array) -> ModelError:
+        least, most = accumulator.range
+        bits = int(accumulator.bits_for(low, high).max())
         held = f"{bits} bits hold" if bits <= WIDEST else "No unsigned number holds"
         return ModelError(
-            f"a partial sum leaves [{least}, {most}], the range of {self.accumulator.bits} bits: "
+            f"a partial sum leaves [{least}, {most}], the range of {accumulator.bits} bits: "
             f"sums from {int(low.min())} to {int(high.max())} occurred",
             f"{held} these; overflow 'saturate' counts them instead.",
         )
@@ -338,18 +363,18 @@ class OverflowCounter(SumRunner):
         self.counts = Counts()
 
     def _sum(
-        self, left: Array, right: Array, bias: Array | None, terms: Terms, channels: slice,
-        out: Array,
-    ) -> None:  # fmt: skip
-        low, high = self.accumulator.range
-        final, clipped = dots.final_and_clipped(left, right, bias, terms, self.accumulator)
+        self, left: Array, right: Array, bias: Array | None, terms: Terms,
+        channels: slice | Array, accumulator: Accumulator,
+    ) -> Array:  # fmt: skip
+        low, high = accumulator.range
+        final, clipped = dots.final_and_clipped(left, right, bias, terms, accumulator)
         exact = exact_sums(left, right, bias) if self._has_inner_widths else final
         changed = clipped.values != exact
-        out[...] = clipped.values
         # An output has events exactly if it overflows: its first step outside is an exact sum.
         flags = clipped.events, (final < low) | (final > high), changed
         outside, persistent, changes = (int(np.count_nonzero(each)) for each in flags)
         self._add(outside, persistent, int(clipped.events.sum()), changes)
+        return clipped.values
 
     def _run_pass(
         self, node_pass: NodePass, columns: ColumnSource, out: Array, parameters: Array | None
@@ -371,11 +396,10 @@ class LimitedSums(SumRunner):
     counts_by_channel = False
 
     def _sum(
-        self, left: Array, right: Array, bias: Array | None, terms: Terms, channels: slice,
-        out: Array,
-    ) -> None:  # fmt: skip
-        _, clipped = dots.final_and_clipped(left, right, bias, terms, self.accumulator)
-        out[...] = clipped.values
+        self, left: Array, right: Array, bias: Array | None, terms: Terms,
+        channels: slice | Array, accumulator: Accumulator,
+    ) -> Array:  # fmt: skip
+        return dots.final_and_clipped(left, right, bias, terms, accumulator)[1].values
 
     def _run_pass(
         self, node_pass: NodePass, columns: ColumnSource, out: Array, parameters: Array | None

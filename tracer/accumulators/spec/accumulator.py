@@ -155,6 +155,9 @@ class Accumulator:
     `after`, operands are multiplied as stored, as most byte libraries do, and the contribution of
     the zero points is subtracted from the sum.
 
+    `widths` has the bits of each output channel, of which `bits` is the largest; without it, all
+    channels have `bits`.
+
     `order` and `product_rounding` may be given as text that `orders.named` and `rounding` read.
     Raises UsageError for a width, a word or an order that is not allowed, and for a symmetric range
     that is unsigned.
@@ -173,6 +176,7 @@ class Accumulator:
     zero_points: ZeroPoints = "before"
     product_shift: int = 0
     product_rounding: Rounding = field(default_factory=Rounding)
+    widths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         order: object = self.order
@@ -210,6 +214,20 @@ class Accumulator:
         object.__setattr__(self, "bits", self._width("an accumulator", self.bits))
         if self.product_bits is not None:
             object.__setattr__(self, "product_bits", self._width("a product", self.product_bits))
+        self._check_widths(self.widths)
+
+    def _check_widths(self, widths: object) -> None:
+        """Sets the widths of channels, which are text in files. Raises UsageError."""
+        if isinstance(widths, str):
+            object.__setattr__(self, "widths", tuple(map(int, widths.split("/"))))
+        for bits in self.widths:
+            self._width("a channel", bits)
+        if self.widths and self.bits != max(self.widths):
+            raise UsageError(
+                f"{self.bits} bits, and channels that have widths of their own, up to "
+                f"{max(self.widths)}",
+                "Give the node one width.",
+            )
 
     def _width(self, what: str, bits: int) -> int:
         """Returns a width as an int of Python, which files can store. Raises UsageError."""
@@ -222,8 +240,12 @@ class Accumulator:
         return width
 
     def __str__(self) -> str:
-        """The spelling: the width, u16 if unsigned, and the properties that are not the default."""
-        usual, bits = Accumulator(self.bits), f"{self.bits}"
+        """The spelling: the width, u16 if unsigned, and the properties that are not the default.
+
+        Widths of channels are 16/18.
+        """
+        bits = "/".join(map(str, self.widths)) or f"{self.bits}"
+        usual = Accumulator(self.bits, widths=self.widths)
         if self.is_unsigned:
             usual, bits = replace(usual, convention=self.convention), f"u{bits}"
         changed = [
@@ -242,7 +264,8 @@ class Accumulator:
         values |= {"order": str(self.order), "product_rounding": str(self.product_rounding)}
         if not self.product_shift:  # the keys of older files and evaluations stay valid
             del values["product_shift"], values["product_rounding"]
-        return values
+        del values["widths"]
+        return values | ({"widths": "/".join(map(str, self.widths))} if self.widths else {})
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Accumulator:
@@ -293,9 +316,18 @@ class Accumulator:
         return WIDEST - self.uncounted_bits
 
     @property
+    def narrowest(self) -> int:
+        """The least width of a channel."""
+        return min(self.widths, default=self.bits)
+
+    @property
     def range(self) -> tuple[int, int]:
         """The lowest and the highest number that the accumulator holds."""
         return self.range_of(self.bits)
+
+    def of_channels(self, bits: int) -> Accumulator:
+        """Returns the accumulator of the channels that have `bits`."""
+        return replace(self, bits=bits, widths=())
 
     def range_of(self, bits: int) -> tuple[int, int]:
         """Returns the range of the same accumulator with another width."""

@@ -33,7 +33,7 @@ PROPERTIES: Mapping[str, type] = {
 
 _ANY = 32
 """A width that every spelling replaces."""
-_WIDTH = re.compile(r"(u?)([0-9]{1,4})(?:\((.*)\))?")
+_WIDTH = re.compile(r"(u?)([0-9]{1,4}(?:/[0-9]{1,4})*)(?:\((.*)\))?")
 _TWO_LEVEL = re.compile(r"two-level\((.*)\)")
 _NUMBERS = ("inner", "tile", "outer")
 _HINT = (
@@ -105,13 +105,24 @@ def examples() -> str:
 
 
 def _parse_width(text: str, like: Accumulator) -> Accumulator | None:
-    """Parses `18`, `u18`, or `18(overflow=wrap,order=chunked(32))`."""
+    """Parses `18`, `u18`, `16/18` by channel, or `18(overflow=wrap,order=chunked(32))`."""
     match = _WIDTH.fullmatch(text)
     if match is None:
         return None
     properties = dict(map(_property, parts(match[3], ","))) if match[3] else {}
     properties |= {"convention": "unsigned"} if match[1] else {}
-    return replace(like, bits=int(match[2]), **properties)
+    widths = [int(bits) for bits in match[2].split("/")]
+    return with_widths(replace(like, **properties), widths)
+
+
+def with_widths(accumulator: Accumulator, widths: Sequence[int]) -> Accumulator:
+    """Returns an accumulator with one width for all channels, or one for each.
+
+    Raises UsageError for a width that is not allowed, and for none.
+    """
+    if not widths:
+        raise UsageError("no width", "Give one for all channels, or one for each.")
+    return replace(accumulator, bits=max(widths), widths=tuple(widths) if len(widths) > 1 else ())
 
 
 def _property(text: str) -> tuple[str, Any]:

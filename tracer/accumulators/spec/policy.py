@@ -319,7 +319,9 @@ def _table_accumulator(table: Mapping[str, Any], like: Accumulator) -> Parsed:
     properties = {name: value for name, value in table.items() if name in PROPERTIES}
     own = replace(like, **properties)
     if "bits" in table:
-        return Parsed(replace(own, bits=table["bits"]), kinds.WIDTH.takes, {})
+        bits = table["bits"]
+        widths = bits if isinstance(bits, list) else [bits]
+        return Parsed(kinds.with_widths(own, widths), kinds.WIDTH.takes, {})
     parsed = kinds.parse(table["accumulator"].strip(), own)
     untaken = [name for name in properties if name not in parsed.takes]
     if untaken:
@@ -343,6 +345,9 @@ def _check_table(table: Any) -> None:
         if name not in _FIELD_TYPES:
             hint = f"{suggest(name, _FIELD_TYPES)}A table has {', '.join(_FIELD_TYPES)}."
             raise UsageError(f"'{name}' is not known", hint)
+        is_by_channel = name == "bits" and isinstance(value, list)
+        if is_by_channel and all(type(bits) is int for bits in value):
+            continue
         if type(value) is not _FIELD_TYPES[name]:
             type_name = "a whole number" if _FIELD_TYPES[name] is int else "a text"
             raise UsageError(f"{name} = {value!r}", f"It is {type_name}.")

@@ -289,7 +289,7 @@ def certificate(
                 f"{node}: registers within the order overflow in {clipped} outputs",
                 "Set wider ones, as in two-level(24,256,32), or an order without.",
             )
-        outside = int(tally.overflow(bits).overflow_outputs.sum())
+        outside = int(tally.overflow().overflow_outputs.sum())
         if outside:
             needed = int(tally.bits_observed.max())
             raise ThresholdError(
@@ -361,7 +361,7 @@ class Guarantee(Statement):
                     f"{model.name}: node '{key}' has no bounds: the run did not add its products",
                     "Choose inputs with which it runs.",
                 )
-            bits = own.tally.accumulator.bits
+            bits = own.tally.accumulator.narrowest
             if needed > bits:
                 raise ThresholdError(
                     f"{model.name}: some inputs make node '{key}' overflow {bits} bits",
@@ -397,7 +397,7 @@ def guarantee(
     nodes = {
         key: GuaranteedNode(each.tally.accumulator.to_plain(), bits)
         for key, each in sums.items()
-        if (bits := _needed(each)) is not None and bits <= each.tally.accumulator.bits
+        if (bits := _needed(each)) is not None and bits <= each.tally.accumulator.narrowest
     }
     if not nodes:
         return None

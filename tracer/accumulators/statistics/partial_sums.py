@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
@@ -164,13 +164,13 @@ class Tally:
         """Returns all quantities by name, for a file, without copying them."""
         return {name: getattr(self, name) for name in _quantities()}
 
-    def take(self, channels: slice, part: Tally) -> None:
-        """Adds a tally of `channels`."""
+    def take(self, channels: slice | Array, part: Tally) -> None:
+        """Adds a tally of `channels`, each of which occurs once."""
         for name in _quantities():
             totals = getattr(self, name)
             rows = slice(None) if name.endswith("_histogram") else channels
             totals[rows] = _JOIN.get(name, np.add)(totals[rows], getattr(part, name))
-        _carry(self.error_sum[channels])
+        _carry(self.error_sum)
 
     def of(
         self, sums: UnlimitedSums, clipped: Clipped | None = None, exact: Array | None = None,
@@ -239,15 +239,17 @@ class Tally:
         _carry(total.error_sum)
         return total
 
-    def overflow(self, bits: int) -> Overflow:
-        """Returns how many outputs overflow in the same accumulator with `bits`.
+    def overflow(self, bits: int | None = None) -> Overflow:
+        """Returns how many outputs overflow in the same accumulator with `bits` [default: its own].
 
         Raises UsageError for an invalid width.
         """
-        accumulator = replace(self.accumulator, bits=bits)  # checks the width
-        above = accumulator.bits + accumulator.uncounted_bits + 1
-        outside = self.prefix_widths[:, above:].sum(1) + self.clipped_widths[:, :above].sum(1)
-        persistent = self.final_widths[:, above:].sum(1)
+        own = self.accumulator
+        chosen = own if bits is None else own.of_channels(bits)  # checks the width
+        widths = np.array(chosen.widths or [chosen.bits])[:, None]
+        is_above = np.arange(_WIDTHS) > widths + own.uncounted_bits
+        outside = np.where(is_above, self.prefix_widths, self.clipped_widths).sum(1)
+        persistent = (self.final_widths * is_above).sum(1)
         return Overflow(self.outputs.copy(), outside, outside - persistent, persistent)
 
     @property
@@ -272,7 +274,7 @@ class Tally:
     def totals(self) -> dict[str, int]:
         """Returns the statistics of all channels that summed."""
         seen = self.outputs > 0
-        counts = self.overflow(self.accumulator.bits)
+        counts = self.overflow()
         return {
             **{field.name: int(getattr(counts, field.name).sum()) for field in fields(Overflow)},
             "saturation_events": int(self.saturation_events.sum()),
