@@ -71,6 +71,7 @@ class _Numbers:
     `stored` are exponent, zero point and type of the DequantizeLinear that they come from. The
     result of an Add or a Mul that runtimes compute in integers is `fused`. Numbers are 0 or odd
     multiples of 2^k, for the k in `odd` if it is known. A quantiser may have rounded `halves`.
+    `channels` have a unit of their own each: those of the sums of a layer.
     """
 
     exponent: int
@@ -80,6 +81,7 @@ class _Numbers:
     fused: bool = False
     odd: frozenset[int] | None = None
     halves: bool = False
+    channels: tuple[_Numbers, ...] = ()
 
     def __post_init__(self) -> None:
         if self.exponent < -126 or self.extent.bit_length() + self.exponent > 126:
@@ -296,9 +298,9 @@ def _quantized(graph: _Graph, node: onnx.NodeProto) -> _Numbers:
     halves = x.exponent < exponent and (x.odd is None or exponent - 1 in x.odd)
     if halves and zero % 2:
         raise _InexactError(f"its zero point {zero} is odd: halves round either way")
-    fine = min(x.exponent, exponent)
-    if zero:
-        _Numbers(fine, 0, x.on(fine).extent + (abs(zero) << exponent - fine)).within_floats()
+    for each in (x.channels or (x,)) if zero else ():
+        fine = min(each.exponent, exponent)
+        _Numbers(fine, 0, each.on(fine).extent + (abs(zero) << exponent - fine)).within_floats()
     unit = Fraction(2) ** (x.exponent - exponent)
     low, high = (min(max(round(e * unit) + zero, least), most) for e in (x.low, x.high))
     return _Numbers(0, low, high, halves=halves)
@@ -452,7 +454,7 @@ def _summed(graph: _Graph, node: onnx.NodeProto) -> _Numbers:
     ]
     if len(node.input) > 2 and node.input[2]:
         sums = _with_bias(graph, node, x, rows, sums)
-    return _union([each.within_floats() for each in sums])
+    return replace(_union([each.within_floats() for each in sums]), channels=tuple(sums))
 
 
 def _rows(node: onnx.NodeProto, weights: _Constant) -> _Constant:

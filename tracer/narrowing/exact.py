@@ -27,7 +27,7 @@ from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import TensorRecorder
-from tracer.narrowing.fitting import fit_layer
+from tracer.narrowing.fitting import Fit, fit_layer
 from tracer.narrowing.fragment import Fragment, write_layer
 from tracer.narrowing.layers import MEANS, OPERATORS, Layer, find_layers
 from tracer.narrowing.measures import Proposal
@@ -64,6 +64,7 @@ def exact_graph(
         bits = min(layer.weight_bits, _WEIGHT_BITS - is_term)
         seen = layer_samples(replace(layer, weight_bits=bits), parts)
         fit = fit_layer(seen, layer.grid, need.registers(layer.depth))
+        fit = _with_units(fit, _finest_unit(editor, node.outputs[0]) / layer.grid.step)
         if is_term:
             odd = 1 + 2 * (0 if fit.bias is None else fit.bias) + np.zeros(len(fit.integers))
             fit = replace(fit, integers=2 * fit.integers, scales=fit.scales / 2, bias=odd)
@@ -80,6 +81,29 @@ def exact_graph(
     walk(stepped, layers, batches, change, progress)
     editor.prune()
     return editor.proto, changes
+
+
+def _finest_unit(editor: GraphEditor, name: str) -> float:
+    """Returns the least unit of sums that a quantiser adds its zero point to; 0 for any unit.
+
+    Sums of `BITS` and a zero point of 8 bits stay within 2^24 units, half as large ones too.
+    """
+    finest = 0.0
+    for node in editor.readers(name):
+        if node.op_type == "QuantizeLinear":
+            _, step, zero = editor.parameters(node)
+            finest = max(finest, float(step) * 2.0 ** (10 - BITS) if zero.any() else 0.0)
+        elif node.op_type in (*_MOVES, *_CLIPS):
+            finest = max([finest, *(_finest_unit(editor, each) for each in node.output)])
+    return finest
+
+
+def _with_units(fit: Fit, finest: float) -> Fit:
+    """Returns the fit with no weights in finer units than `finest`: 0, or a power of two."""
+    factors = np.maximum(finest / fit.scales, 1.0)
+    bias = None if fit.bias is None else np.rint(fit.bias / factors)
+    integers = np.rint(fit.integers / factors[:, None])
+    return replace(fit, integers=integers, scales=fit.scales * factors, bias=bias)
 
 
 def _reaches_add(editor: GraphEditor, name: str) -> bool:

@@ -53,7 +53,14 @@ class Net(Builder):
 
 
 def conv(
-    weights=None, bias=None, step=2.0**-4, zero=0, scale=2.0**-6, bias_scale=None, out=2.0**-2
+    weights=None,
+    bias=None,
+    step=2.0**-4,
+    zero=0,
+    scale=2.0**-6,
+    bias_scale=None,
+    out=2.0**-2,
+    out_zero=0,
 ):
     """One layer, quantised after."""
     net, rng = Net("conv", x=("N", 3, 6, 6)), np.random.default_rng(0)
@@ -63,7 +70,7 @@ def conv(
     w = net.scaled("w", weights, np.full(4, scale))
     b = net.scaled("b", bias, np.full(4, step * scale if bias_scale is None else bias_scale))
     net.node("Conv", "c", x, w, b)
-    return net, net.rounded("y", "c", out)
+    return net, net.rounded("y", "c", out, out_zero)
 
 
 def reason(net, output, node):
@@ -123,6 +130,14 @@ def test_the_bound_of_a_sum_is_the_integer_behind_2_to_the_24():
             transB=1,
         )
         assert prove(net.proto("g")).outputs == {"g": not over}
+
+
+@pytest.mark.parametrize(("exponent", "holds"), [(-15, True), (-16, False)])
+def test_a_zero_point_is_added_in_the_unit_of_each_channel(exponent, holds):
+    """25 is 13,107,200 times 2^-19; the sums of the other channels need not fit beside it."""
+    scales = np.array([2.0**-6, 2.0**-6, 2.0**exponent, 2.0**-6])
+    net, y = conv(scale=scales, out_zero=100)
+    assert prove(net.proto(y)).outputs == {y: holds}
 
 
 def test_operators_that_round_are_named_and_what_is_exact_before_them():
@@ -286,6 +301,15 @@ def test_the_greatest_of_many_and_a_channel_of_nothing_are_exact(pooled, tmp_pat
     flat = net.node("Flatten", "f", "m")
     net.node("Gemm", "g", flat, net.weight("gw", 6, 5), net.weight("gb", 5))
     in_powers_of_two(net, "g", tmp_path)
+
+
+def test_a_faint_channel_is_rounded_to_a_unit_in_which_zero_points_are_exact(tmp_path):
+    net, weights = Builder("faint", x=("N", 3, 7, 7)), np.random.default_rng(0).normal(0, 1, 162)
+    weights = weights.reshape(6, 3, 3, 3).astype(np.float32)
+    weights[2] *= 2.0**-12  # its sums are below a step of the result
+    net.node("Conv", "c", "x", net.constant("cw", weights), net.weight("cb", 6), pads=[1] * 4)
+    net.node("Conv", "d", "c", net.weight("dw", 4, 6, 3, 3), net.weight("db", 4))
+    in_powers_of_two(net, "d", tmp_path)
 
 
 @pytest.fixture(scope="module")
