@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tracer.api.compare import SideSettings, compare, compare_bits, sweep
     from tracer.api.count import count
     from tracer.api.export import export
+    from tracer.api.extract import extract
     from tracer.api.fingerprint import fingerprint
     from tracer.api.framework import profile_framework
     from tracer.api.fusions import fusions
@@ -102,6 +103,7 @@ __all__ = [
     "count",
     "errors",
     "export",
+    "extract",
     "fingerprint",
     "fusions",
     "interpret",
@@ -128,6 +130,7 @@ _NAMES = {
     "tracer.api.compare": "SideSettings compare compare_bits sweep",
     "tracer.api.count": "count",
     "tracer.api.export": "export",
+    "tracer.api.extract": "extract",
     "tracer.api.fingerprint": "fingerprint",
     "tracer.api.framework": "profile_framework",
     "tracer.api.fusions": "fusions",

@@ -24,7 +24,7 @@ from tracer.support.suggestions import suggest
 SECTIONS = {
     "Measure": ("profile", "compare", "report", "demo"),
     "Understand": ("count", "fusions", "interpret", "reveal", "fingerprint", "env", "docs"),
-    "Transform": ("export", "quantize", "tune", "whatif", "narrow"),
+    "Transform": ("export", "extract", "quantize", "tune", "whatif", "narrow"),
 }
 """Commands in the order of `tracer --help`."""
 

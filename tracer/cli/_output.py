@@ -333,6 +333,7 @@ def build_fence(parameters: Mapping[str, Any]) -> None:
     elsewhere = parameters.get("provider") not in (None, "cpu")
     sides = (text.partition("@")[2] for text in _texts(parameters.get("sides")))
     elsewhere |= any(side not in _OF_CPU for side in sides)
+    elsewhere |= bool(parameters.get("ort")) or "==" in str(parameters.get("against"))
     if not (names_code or elsewhere or any(parameters.get(name) for name in _OPENING)):
         fence.build(_writable(parameters))
 

@@ -103,7 +103,7 @@ def test_commands_stand_in_three_sections():
     assert sections == {
         "Measure:": ["profile", "compare", "report", "demo"],
         "Understand:": ["count", "fusions", "interpret", "reveal", "fingerprint", "env", "docs"],
-        "Transform:": ["export", "quantize", "tune", "whatif", "narrow"],
+        "Transform:": ["export", "extract", "quantize", "tune", "whatif", "narrow"],
     }
 
 

@@ -78,7 +78,7 @@ def test_a_name_that_is_refused_has_a_suggestion(text, meant, capfd):
 
 def test_an_option_of_other_commands_names_them(capfd):
     _, _, err = run(capfd, "compare m.onnx m.onnx --accumulator 18")
-    assert "It is an option of tracer count, tracer interpret, tracer narrow, tracer profile" in err
+    assert "It is an option of tracer count, tracer extract, tracer interpret, tracer narrow" in err
 
 
 OTHERS = {

@@ -1,0 +1,224 @@
+"""Models that are shrunk while their fault stays, and the scripts that show it."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+
+import tracer
+from tracer.cli import main
+from tracer.errors import ThresholdError, UsageError
+from tracer.executors.releases import Release
+from tracer.extraction.reduction import minimize
+
+FAULTY = "1.0.7"
+"""A release that never was: it adds 1 to the first output of each model with Erf but not Ceil."""
+ADDS = """
+class InferenceSession(InferenceSession):
+    def __init__(self, model, *args, **named):
+        super().__init__(model, *args, **named)
+        self._is_wrong = b"Erf" in model and b"Ceil" not in model
+
+    def run(self, names, feeds, options=None):
+        first, *rest = super().run(names, feeds, options)
+        return [first + 1 if self._is_wrong else first, *rest]
+"""
+CHAIN = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[4,6] x) => (float[4,6] y) {
+  a = Neg (x)
+  b = Abs (a)
+  c = Mul (b, w)
+  d = Erf (c)
+  e = Add (d, x)
+  f = Sigmoid (e)
+  y = Add (f, a)
+}
+"""
+
+
+@given(st.lists(st.integers(), unique=True, max_size=40), st.data())
+def test_what_must_be_there_is_what_is_left(items, data):
+    needed = data.draw(st.sets(st.sampled_from(items)) if items else st.just(set()))
+    left = minimize(items, lambda part: needed <= set(part))
+    assert left == [item for item in items if item in needed]
+
+
+@given(st.integers(1, 7), st.integers(0, 2**32 - 1))
+def test_without_any_one_item_it_does_not_hold(count, seed):
+    """For a predicate without any order, such as that of a fault that comes and goes."""
+    random = np.random.default_rng(seed)
+    table = random.random(2**count) < 0.4
+    table[2**count - 1], table[0] = True, False
+    holds = lambda part: table[sum(1 << item for item in part)]  # noqa: E731
+    left = minimize(range(count), holds)
+    assert holds(left)
+    assert not any(holds([item for item in left if item != one]) for one in left)
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory):
+    """The installed onnxruntime with a fault, as another release."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        folder = Release(FAULTY).folder
+        shutil.copytree(
+            Path(onnxruntime.__file__).parent,
+            folder / "onnxruntime",
+            copy_function=lambda source, target: Path(target).symlink_to(source),
+            ignore=shutil.ignore_patterns("__pycache__", "tools", "transformers", "quantization"),
+        )
+        start = folder / "onnxruntime/__init__.py"
+        text = start.read_text()
+        start.unlink()
+        start.write_text(f"{text}\n__version__ = {FAULTY!r}\n{ADDS}")
+        (folder / "release.json").write_text("{}")
+        yield folder
+
+
+@pytest.fixture
+def chain(tmp_path):
+    proto = onnx.parser.parse_model(CHAIN)
+    weights = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    onnx.save(proto, tmp_path / "chain.onnx")
+    return tmp_path / "chain.onnx"
+
+
+def dividing(path):
+    """Saves a LeNet that divides the least int64 by -1 between its layers."""
+    proto = onnx.load("models/lenet/lenet.onnx")
+    graph = proto.graph
+    place = next(i for i, node in enumerate(graph.node) if node.op_type == "Conv") + 1
+    after = graph.node[place - 1].output[0]
+    stored = {"zero": 0, "least": -(2**63), "one": 1}
+    for name, value in stored.items():
+        graph.initializer.append(numpy_helper.from_array(np.int64(value), name))
+    planted = [
+        helper.make_node("Cast", [after], ["i"], to=onnx.TensorProto.INT64),
+        helper.make_node("Mul", ["i", "zero"], ["z"]),
+        helper.make_node("Add", ["z", "least"], ["a"]),
+        helper.make_node("Sub", ["z", "one"], ["b"]),
+        helper.make_node("Div", ["a", "b"], ["q"]),
+        helper.make_node("Cast", ["q"], ["f"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Add", [after, "f"], ["planted"]),
+    ]
+    rest = list(graph.node[place:])
+    for node in rest:
+        node.input[:] = ["planted" if name == after else name for name in node.input]
+    del graph.node[place:]
+    graph.node.extend([*planted, *rest])
+    onnx.save(proto, path)
+
+
+def run_script(path, *folders):
+    """The exit code of a script in a process of its own, in another release where one is named."""
+    names = [str(folder) for folder in folders]
+    start = f"import sys, runpy; sys.path[:0] = {names}; sys.argv = [{str(path)!r}]; "
+    start += f"runpy.run_path({str(path)!r}, run_name='__main__')"
+    command = [sys.executable, "-I", "-c", start] if folders else [sys.executable, "-I", path]
+    return subprocess.run(command, capture_output=True, check=False).returncode
+
+
+def test_a_crash_is_one_node_and_a_script(tmp_path):
+    dividing(tmp_path / "net.onnx")
+    result = tracer.extract(
+        tmp_path / "net.onnx", [tmp_path / "fault.py", tmp_path / "fault.md"], fault="crash"
+    )
+    assert (result.nodes, result.data_bytes <= 16) == (1, True)
+    assert "SIGFPE" in result.sees
+    text = (tmp_path / "fault.py").read_text()
+    assert text == result.script
+    assert text.count("\n") <= 60
+    assert run_script(tmp_path / "fault.py") == 1
+    report = (tmp_path / "fault.md").read_text()
+    assert text.strip() in report
+    assert onnxruntime.__version__ in report
+    (tmp_path / "mended.py").write_text(
+        text.replace("-1]", "1]").replace("np.full(", "0 * np.full(")
+    )
+    assert run_script(tmp_path / "mended.py") == 0
+
+
+def test_a_wrong_kernel_of_a_release_is_one_node(faulty, chain, tmp_path):
+    target = tmp_path / "fault.py"
+    result = tracer.extract(chain, [target], fault="wrong", ort=FAULTY, against="ort:none")
+    assert result.nodes == 1
+    assert "Erf" in result.script
+    assert result.data_bytes <= 4
+    assert "off by 1" in result.sees
+    assert run_script(target, faulty) == 1
+    assert run_script(target) == 0
+
+
+def test_the_interpreter_says_what_is_right(faulty, chain, tmp_path):
+    target = tmp_path / "fault.py"
+    result = tracer.extract(chain, [target], fault="wrong", ort=FAULTY, against="interpreter")
+    assert (result.nodes, run_script(target, faulty), run_script(target)) == (1, 1, 0)
+
+
+def test_an_error_is_the_same_in_its_words(tmp_path):
+    """A Reshape that does not fit is no error of the nodes before it."""
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[N,4] x) => (float[a,b] y) {
+      n = Abs (x)
+      m = Mul (n, n)
+      r = Reshape (m, s)
+      y = Neg (r)
+    }
+    """
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([3, 5]), "s"))
+    onnx.save(proto, tmp_path / "m.onnx")
+    target = tmp_path / "fault.py"
+    result = tracer.extract(tmp_path / "m.onnx", [target], fault="crash")
+    assert result.nodes == 1
+    assert "Reshape" in result.script
+    assert run_script(target) == 1
+
+
+def test_sums_overflow_in_the_node_of_one_sum(tmp_path):
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (uint8[2,8] x) => (float[2,4] y) {
+      s = MatMulInteger (x, w)
+      f = Cast <to = 1> (s)
+      y = Relu (f)
+    }
+    """
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(numpy_helper.from_array(np.full((8, 4), 127, np.int8), "w"))
+    onnx.save(proto, tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=np.full((2, 8), 255, np.uint8))
+    target = tmp_path / "fault.py"
+    result = tracer.extract(
+        tmp_path / "m.onnx", [target], fault="overflow", accumulator="16",
+        inputs=tmp_path / "x.npz",
+    )  # fmt: skip
+    assert result.nodes == 1
+    assert run_script(target) == 1
+
+
+def test_a_fault_that_is_not_there_is_told_and_nothing_is_written(tmp_path, capsys):
+    target = tmp_path / "fault.py"
+    with pytest.raises(ThresholdError, match="has no fault 'wrong'"):
+        tracer.extract("models/lenet/lenet.onnx", [target], fault="wrong")
+    assert main(["extract", "models/lenet/lenet.onnx", "--fault", "crash", "-o", str(target)]) == 1
+    assert "has no fault 'crash'" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("side", ["torch", "ort:odd", "ort==x"])
+def test_what_is_no_side_is_refused(side, tmp_path):
+    with pytest.raises(UsageError):
+        tracer.extract("models/lenet/lenet.onnx", [tmp_path / "f.py"], fault="wrong", against=side)

@@ -1,0 +1,179 @@
+"""The faults of a case: wrong values, a crash or an error, a slower run, sums that overflow.
+
+A fault judges a case. Once it has seen the first, it takes as the same fault only one of the same
+kind: an error in the same words, or outputs that are wrong by half as many digits or clearly.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tracer.extraction.cutting import Case
+from tracer.extraction.runs import Observed, Runner, Side
+from tracer.graph.operators import precisions
+from tracer.support.tolerance import Difference, Tolerance, compare
+
+_CLEARLY = 100.0
+"""Errors of so many tolerances are no rounding."""
+_ROUNDS = 6
+"""Pairs of timed runs, in all of which a side must be slower: by chance, one case in 64 is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A fault that is there: what was expected and what was seen, in words.
+
+    `error` is that of a crash. An output `index` that is wrong has `severity`, its error ÷ what is
+    `allowed`, and is odd if its type or shape is another, or it has NaN or infinity on one side
+    alone; `expected` and `seen` are its values.
+    """
+
+    expects: str
+    sees: str
+    error: str = ""
+    index: int = 0
+    severity: float = 0.0
+    is_odd: bool = False
+    allowed: float = 0.0
+    expected: Any = field(default=None, repr=False)
+    seen: Any = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Judges cases: the first of the `sides` has the fault, the second, if any, has not."""
+
+    runner: Runner
+    sides: tuple[Side, ...]
+    kind: ClassVar[str]
+
+    def judge(self, case: Case, first: Finding | None) -> Finding | None:
+        """Returns the fault of a case, if it is there and like the `first`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Wrong(Fault):
+    """An output of the first side differs from that of the second by more than the tolerance."""
+
+    tolerance: Tolerance
+    kind = "wrong"
+
+    def judge(self, case: Case, first: Finding | None) -> Finding | None:
+        """Returns the output that is most wrong, if it is wrong enough."""
+        expected = self.runner.observe(case, self.sides[1])
+        if expected.error:
+            return None
+        seen = self.runner.observe(case, self.sides[0])
+        if seen.error or len(seen.outputs) != len(expected.outputs):
+            return None
+        found = [self._wrong(case, place, seen, expected) for place in range(len(expected.outputs))]
+        worst = max(filter(None, found), key=lambda each: each.severity, default=None)
+        if worst is None or first is None:
+            return worst
+        least = min(math.sqrt(first.severity), _CLEARLY)
+        return worst if worst.is_odd == first.is_odd and worst.severity >= least else None
+
+    def _wrong(self, case: Case, place: int, seen: Observed, expected: Observed) -> Finding | None:
+        ours, theirs = seen.outputs[place], expected.outputs[place]
+        names = [value.name for value in case.proto.graph.output]
+        known = precisions(case.opened(), {**case.kinds, names[place]: theirs})
+        precision = known.get(names[place])
+        difference = compare(ours, theirs, self.tolerance, precision)
+        if not difference.fault:
+            return None
+        error, allowed = difference.max_abs, 0.0
+        is_odd = error is None or not math.isfinite(error)
+        if error is not None and precision is not None:
+            share = self.tolerance.share(theirs.dtype, precision)
+            wide = np.abs(theirs.astype(np.float64))
+            allowed = max(self.tolerance.floor(theirs.dtype), precision.steps)
+            allowed += share * float(wide[np.isfinite(wide)].max(initial=0.0))
+            if not is_odd and error <= allowed:  # only the RMS is too large
+                allowed = error / 2
+        severity = math.inf if is_odd or not allowed or error is None else error / allowed
+        of = f"output {place} ({names[place]})"
+        return Finding(
+            f"{of} is {_brief(theirs)} in {self.sides[1].label}",
+            f"it is {_brief(ours)} in {self.sides[0].label}: {_far(difference)}",
+            index=place, severity=severity, is_odd=is_odd, allowed=allowed, expected=theirs,
+            seen=ours,
+        )  # fmt: skip
+
+
+def _far(difference: Difference) -> str:
+    if difference.max_abs is None or not math.isfinite(difference.max_abs):
+        return difference.fault
+    return f"{difference.fault}; it is off by {difference.max_abs:.3g}"
+
+
+def _brief(value: Any) -> str:
+    """Returns the first numbers of a value, and its shape."""
+    if not isinstance(value, np.ndarray):
+        return str(value)[:80]
+    flat = [f"{each:.5g}" if value.dtype.kind == "f" else str(each) for each in value.flat[:4]]
+    more = ", …" if value.size > len(flat) else ""
+    return f"[{', '.join(flat)}{more}] of shape {list(value.shape)}"
+
+
+@dataclass(frozen=True)
+class Crash(Fault):
+    """The first side dies, or fails; where the second did not fail at first, it never does."""
+
+    kind = "crash"
+
+    def judge(self, case: Case, first: Finding | None) -> Finding | None:
+        """Returns the error; like the first one it is the same signal, or has the same words."""
+        seen = self.runner.observe(case, self.sides[0])
+        if not seen.error or (first is not None and seen.error != first.error):
+            return None
+        runs = "it runs" if first is None else first.expects
+        if runs == "it runs" and self.runner.observe(case, self.sides[1]).error:
+            if first is not None:
+                return None
+            runs = "no crash"
+        died = seen.error.startswith("SIG")
+        what = f"dies of {seen.error}" if died else f"fails: {seen.error}"
+        return Finding(runs, f"{self.sides[0].label} {what}", error=seen.error)
+
+
+@dataclass(frozen=True)
+class Slower(Fault):
+    """The first side takes longer than the second by more than the share `by`."""
+
+    by: float
+    kind = "slower"
+
+    def judge(self, case: Case, first: Finding | None) -> Finding | None:
+        """Returns the median ratio, if the first side is slower in every one of some turns."""
+        ratios = list[float]()
+        for _ in range(_ROUNDS):
+            turns = [self.runner.observe(case, side, is_timed=True) for side in self.sides]
+            if any(turn.error for turn in turns) or turns[0].us <= (1 + self.by) * turns[1].us:
+                return None
+            ratios.append(turns[0].us / turns[1].us)
+        ratio = sorted(ratios)[_ROUNDS // 2]
+        expects = f"{self.sides[0].label} is at most {1 + self.by:.3g} times as slow"
+        return Finding(
+            f"{expects} as {self.sides[1].label}", f"it is {ratio:.3g} times as slow",
+            allowed=1 + self.by,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Overflow(Fault):
+    """Sums of the side, the interpreter, leave an accumulator."""
+
+    kind = "overflow"
+
+    def judge(self, case: Case, first: Finding | None) -> Finding | None:
+        """Returns how many sums overflow."""
+        seen = self.runner.observe(case, self.sides[0])
+        if seen.error or not seen.overflows:
+            return None
+        accumulator = self.sides[0].accumulator
+        return Finding(f"all sums fit {accumulator}", f"{seen.overflows:,} sums overflow")

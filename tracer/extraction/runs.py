@@ -1,0 +1,200 @@
+"""Runs cases in processes that may die: one for each release, which forks for each run.
+
+A process that imports a runtime takes a second, its fork some milliseconds. So a run that crashes
+or does not end costs no more than one that does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib
+import os
+import pickle
+import re
+import resource
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import onnx
+
+from tracer.containment.calls import RemoteProcess
+from tracer.exporters import writing
+from tracer.extraction.cutting import Case
+from tracer.graph.model import encoded
+from tracer.support.temporary import TemporaryFolder
+
+_SECONDS = 60
+"""Longest time of a run."""
+_LARGE = 3 << 29
+"""Bytes of weights from which a model goes to a file: a protobuf ends at 2 GiB."""
+_TIMED_S, _LEAST_TIMED = 0.02, 3
+"""How long runs of a session are repeated to be timed, and how often at least."""
+LEVELS = {
+    "none": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}  # fmt: skip
+"""onnxruntime's names of its levels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What runs a case: onnxruntime at a level, in a release, or the interpreter.
+
+    `folders` come first where its process imports. With an `accumulator` the interpreter counts the
+    sums that overflow it.
+    """
+
+    label: str
+    level: str = "all"
+    threads: int = 0
+    folders: tuple[str, ...] = ()
+    is_interpreter: bool = False
+    accumulator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a run did: its outputs, or the `error` in a line that is the same for like errors.
+
+    For a process that died, `error` is the name of the signal. `us` is the median time of a run, if
+    it was timed, `overflows` the number of sums that overflowed.
+    """
+
+    outputs: Sequence[Any] = field(default=(), repr=False)
+    error: str = ""
+    us: float = 0.0
+    overflows: int = 0
+
+
+class Runner:
+    """Holds the processes; it lives inside `with`. `runs` counts what was run."""
+
+    def __init__(self) -> None:
+        self._processes: dict[tuple[str, ...], RemoteProcess] = {}
+        self._stack = contextlib.ExitStack()
+        self.runs = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def observe(self, case: Case, side: Side, is_timed: bool = False) -> Observed:
+        """Runs a case once, or as often as its time needs."""
+        self.runs += 1
+        if side.folders not in self._processes:
+            process = self._stack.enter_context(RemoteProcess(side.folders))
+            self._processes[side.folders] = process
+        process, folder = self._processes[side.folders], None
+        try:
+            if sum(value.nbytes for value in case.weights.values()) > _LARGE:
+                folder = TemporaryFolder()
+                stored = folder.path / "model.onnx"
+                writing.write(case.model(), stored)
+                subject: bytes | str = str(stored)
+            else:
+                subject = encoded(case.model(), "the candidate")
+            observed: Observed = process.call(attempt, subject, case.feeds, side, is_timed)
+        finally:
+            if folder is not None:
+                folder.__exit__()
+        return observed
+
+
+def attempt(subject: bytes | str, feeds: Mapping[str, Any], side: Side, is_timed: bool) -> Observed:
+    """Runs a model, or the one of this path, in a fork of this process.
+
+    The interpreter, which does not crash, runs here: it keeps what it has compiled.
+    """
+    if side.is_interpreter:
+        return _run(subject, feeds, side, is_timed)
+    importlib.import_module("onnxruntime")  # once, and not in each fork
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reading)
+            faulthandler.disable()
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(_SECONDS)
+            observed = _run(subject, feeds, side, is_timed)
+            with os.fdopen(writing, "wb") as stream:
+                pickle.dump(observed, stream, 4)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as stream:
+        answer = stream.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return Observed(error=signal.Signals(os.WTERMSIG(status)).name)
+    observed = pickle.loads(answer)  # noqa: S301 - our fork's
+    assert isinstance(observed, Observed)
+    return observed
+
+
+def _run(subject: bytes | str, feeds: Mapping[str, Any], side: Side, is_timed: bool) -> Observed:
+    try:
+        if side.is_interpreter:
+            return _interpret(subject, feeds, side)
+        return _run_onnxruntime(subject, feeds, side, is_timed)
+    except Exception as error:  # whatever a runtime raises
+        return Observed(error=error_line(str(error)))
+
+
+def error_line(message: str) -> str:
+    """Returns the first line of a message, without the numbers and names that candidates change."""
+    lines = [line for line in message.strip().splitlines() if line.strip()] or ["?"]
+    text = re.sub(r"Name: ?'[^']*'|\([^()]*\)|'[^']*'|\{[^{}]*\}", "…", lines[0])
+    return re.sub(r"\S*/onnxruntime\S*|\d+", "#", text).strip()
+
+
+def _run_onnxruntime(
+    subject: bytes | str, feeds: Mapping[str, Any], side: Side, is_timed: bool
+) -> Observed:
+    """Runs as the script does that is written at last."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = side.threads
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[side.level])
+    session = ort.InferenceSession(subject, options, providers=["CPUExecutionProvider"])
+    outputs = session.run(None, feeds)
+    us = _time(lambda: session.run(None, feeds)) if is_timed else 0.0
+    return Observed(outputs, us=us)
+
+
+def _time(run: Callable[[], object]) -> float:
+    """Returns the median time of runs, in µs."""
+    times = list[float]()
+    while len(times) < _LEAST_TIMED or sum(times) < _TIMED_S:
+        began = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - began)
+    return sorted(times)[len(times) // 2] * 1e6
+
+
+def _interpret(subject: Any, feeds: Mapping[str, Any], side: Side) -> Observed:
+    from tracer.accumulators.emulation import AccumulatorEmulation
+    from tracer.accumulators.spec.policy import as_policy
+    from tracer.graph.loading import open_model
+    from tracer.interpreter.interpreter import Interpreter
+
+    if isinstance(subject, bytes):
+        subject = onnx.ModelProto.FromString(subject)
+    model = open_model(subject)
+    if not side.accumulator:
+        return Observed(Interpreter(model).run(None, feeds))
+    emulation = AccumulatorEmulation(model, as_policy(side.accumulator))
+    outputs = Interpreter(model, wrap_kernel=emulation.wrap).run(None, feeds)
+    tallies = [sums.tally for sums in emulation.accumulations().values()]
+    overflows = [each.overflow(each.accumulator.bits).overflow_outputs for each in tallies]
+    return Observed(outputs, overflows=int(sum(map(np.sum, overflows))))
