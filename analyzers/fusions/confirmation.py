@@ -22,6 +22,7 @@ from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel
 
 CONFIRMED = "confirmed"
+WRONG = "fused wrongly"
 TIED = "not distinguishable"
 CONTRADICTED = "contradicted"
 UNKNOWN = "not confirmed"
@@ -86,7 +87,7 @@ class _Graph:
 
     `uses` counts the kernels that read each tensor of the runtime's graph, plus 1 for an output of
     the graph. `readers` counts the nodes that read each tensor of the model. `idle` tensors need
-    not be read by a kernel.
+    not be read by a kernel. `culprits` are results of kernels that make outputs wrong.
     """
 
     evidence: Evidence
@@ -95,6 +96,7 @@ class _Graph:
     idle: set[str]
     uses: Counter[str]
     readers: Counter[str]
+    culprits: frozenset[str]
 
     @classmethod
     def of(cls, model: Model, path: str, kernels: Sequence[Kernel], evidence: Evidence) -> _Graph:
@@ -114,6 +116,7 @@ class _Graph:
             idle=constant | evidence.constant | evidence.not_numeric,
             uses=uses,
             readers=Counter(name for node in nodes for name in set(node.inputs)),
+            culprits=_first_wrong(kernels, evidence, {name for n in nodes for name in n.outputs}),
         )
 
     def shows(self, name: str) -> bool:
@@ -131,6 +134,25 @@ class _Graph:
     def before(self, tensor: str) -> list[str]:
         """Returns the tensors that a kernel must read to compute `tensor`."""
         return [n for n in needs(self.nodes[self.makers[tensor]]) if n not in self.idle]
+
+
+def _first_wrong(kernels: Sequence[Kernel], evidence: Evidence, names: Set[str]) -> frozenset[str]:
+    """Returns the results of kernels that read tensors of the model, and make its outputs wrong.
+
+    A tensor that has one of the `names` of the model has its values.
+    """
+    makers = {name: kernel for kernel in kernels for name in kernel.outputs}
+    found, visited, waiting = set[str](), set(evidence.wrong), [*evidence.wrong]
+    while waiting:
+        name = waiting.pop()
+        inputs = makers[name].inputs if name in makers else ()
+        read = {n: evidence.equal[n] for n in inputs if n in evidence.equal}
+        strange = {n for n, equal in read.items() if not equal or (n in names and n not in equal)}
+        if not strange:
+            found.add(name)
+        waiting += strange - visited
+        visited |= strange
+    return frozenset(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +215,7 @@ def _judge(
     faults = list(_results(graph, unit))
     if not graph.evidence.uninformative.keys() >= set(unit.returns):
         faults += _origins(graph, unit)
-    for word in (CONTRADICTED, UNKNOWN, TIED):
+    for word in (WRONG, CONTRADICTED, UNKNOWN, TIED):
         worst = next((fault for fault in faults if fault.word == word), None)
         if worst is not None:
             return worst
@@ -205,7 +227,9 @@ def _results(graph: _Graph, unit: _Unit) -> Iterator[Verdict]:
     for name in unit.returns:
         equal = graph.evidence.equal.get(name, ())
         ends.update(equal)
-        if name in graph.evidence.uninformative:
+        if name in graph.culprits and len(unit.keys) > 1:
+            yield Verdict(WRONG, "without optimisation, the outputs of the model are others")
+        elif name in graph.evidence.uninformative:
             yield Verdict(TIED, f"its result '{name}' {graph.evidence.uninformative[name]}")
         elif name not in graph.evidence.equal:
             yield Verdict(UNKNOWN, f"its result '{name}' is not a tensor of numbers")

@@ -18,7 +18,7 @@ from tracer.analyzers.fusions import (
     Fusions,
     NodeFate,
 )
-from tracer.analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, UNKNOWN
+from tracer.analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, UNKNOWN, WRONG
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.timing import RUNTIME
 from tracer.analyzers.views import environment
@@ -178,6 +178,6 @@ def _verdicts(result: Fusions) -> str:
     on = f"by values on {plural(result.inputs, 'input')}"
     if verdicts[CONFIRMED] == total:
         return f"all {plural(total, 'kernel')} with nodes confirmed {on}"
-    rest = [f"{verdicts[w]:,} {w}" for w in (CONTRADICTED, TIED, UNKNOWN) if verdicts[w]]
+    rest = [f"{verdicts[w]:,} {w}" for w in (WRONG, CONTRADICTED, TIED, UNKNOWN) if verdicts[w]]
     of = f"{verdicts[CONFIRMED]:,} of {plural(total, 'kernel')} with nodes confirmed {on}"
     return ", ".join((of, *rest))

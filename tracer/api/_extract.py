@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 
 from tracer.api.extract import FAULTS, ExtractArguments
 from tracer.containment.activity import Progress
-from tracer.errors import ThresholdError, UsageError
+from tracer.errors import InputError, ThresholdError, UsageError
 from tracer.executors import registry
 from tracer.executors.releases import Release
 from tracer.exporters import writing
@@ -20,10 +20,11 @@ from tracer.exporters.subject import open_subject
 from tracer.extraction import Extracted
 from tracer.extraction import script as scripts
 from tracer.extraction.cutting import Case, Cutter, find_nodes, values_in_bodies, write_test_data
-from tracer.extraction.faults import Crash, Fault, Overflow, Slower, Wrong
+from tracer.extraction.faults import Crash, Fault, Finding, Overflow, Slower, Wrong
 from tracer.extraction.reduction import Reduction
 from tracer.extraction.runs import Runner, Side
 from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model
+from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
 from tracer.interpreter.values import from_tensor
 from tracer.quantization.runnable import runnable_form
@@ -38,10 +39,7 @@ def extract(call: ExtractArguments) -> Extracted:
     """Extracts a part or a fault."""
     is_part = bool(call.node or call.module)
     if is_part == (call.fault is not None):
-        raise UsageError(
-            "a part or a fault is to be extracted",
-            "Name one: --node or --module, or --fault.",
-        )
+        raise UsageError("a part or a fault is extracted", "Give --node or --module, or --fault.")
     paths = [Path(path) for path in call.output]
     for path in paths:
         if (path.suffix in _PAGES) == is_part:
@@ -60,7 +58,7 @@ def extract_part(call: ExtractArguments, model: Model, paths: list[Path]) -> Ext
     scope = nodes[0].scope
     request = request_for(call.model, model, call.batch, call.dims, call.inputs, call.seed)
 
-    def values_of(feedset: Any) -> Mapping[str, Any]:
+    def values_of(feedset: FeedSet) -> Mapping[str, Any]:
         if scope.path:
             return values_in_bodies(model, feedset.feeds)
         runtime = registry.find_tensors("onnxruntime")
@@ -89,22 +87,26 @@ def extract_fault(call: ExtractArguments, model: Model, paths: list[Path]) -> Ex
     with Runner() as runner:
         fault = chosen_fault(call, runner)
         call.report(0, 0, "looking for the fault")
-        feedset = request.feeds()
-        whole = whole_case(model, feedset.feeds)
-        finding = fault.judge(whole, None)
+
+        def judged(feedset: FeedSet) -> tuple[Case, Finding | None]:
+            whole = whole_case(model, feedset.feeds)
+            finding = fault.judge(whole, None)
+            error = "" if finding else runner.observe(whole, fault.sides[-1]).error
+            if error:
+                raise InputError(f"{model.name} does not run in {fault.sides[-1].label}: {error}")
+            return whole, finding
+
+        feedset, (whole, finding) = on_sizes_that_run(request, judged)
         if finding is None:
-            seen = runner.observe(whole, fault.sides[0])
-            told = f" ({seen.error})" if seen.error else ""
             raise ThresholdError(
-                f"{model.name} has no fault '{fault.kind}' in {fault.sides[0].label}{told}",
+                f"{model.name} has no fault '{fault.kind}' in {fault.sides[0].label}",
                 "Give the inputs that show it (--inputs), or another side (--against, --ort).",
             )
         plain = Side("", "none", call.threads, fault.sides[0].folders)
         values, count = known_values(runner, whole, plain)
         cutter = Cutter(model, model.scopes[0], {**values, **feedset.feeds})
-        kinds = {n: np.empty(0, v.dtype) for n, v in values.items() if isinstance(v, np.ndarray)}
-        whole = Case(whole.proto, whole.weights, whole.feeds, kinds)
-        reduction = Reduction(fault, whole, finding, call.shrink_seconds, call.report)
+        whole = replace(whole, kinds=cutter.kinds)
+        reduction = Reduction(fault, whole, finding, finding, call.shrink_seconds, call.report)
         reduction.shrink(cutter, cutter.nodes[:count])
         case, finding = reduction.case, reduction.finding
         text = scripts.script(fault.kind, case, finding, fault.sides)
@@ -187,16 +189,13 @@ def known_values(runner: Runner, whole: Case, side: Side) -> tuple[dict[str, Any
         seen = runner.observe(Case(proto, whole.weights, whole.feeds), side)
         return None if seen.error else dict(zip(names, seen.outputs, strict=True))
 
-    fails = len(whole.proto.graph.node)
-    values = run(fails)
-    if values is not None:
-        return values, fails
-    values, runs = {}, 0
+    count, values = len(whole.proto.graph.node), dict[str, Any]()
+    runs, fails, tried = 0, count + 1, count
     while fails - runs > 1:
-        middle = (runs + fails) // 2
-        found = run(middle)
+        found = run(tried)
         if found is None:
-            fails = middle
+            fails = tried
         else:
-            runs, values = middle, found
-    return values, fails
+            runs, values = tried, found
+        tried = (runs + fails) // 2
+    return values, min(fails, count)

@@ -87,8 +87,7 @@ def extract(call: ExtractArguments) -> Extracted:
 
     With a `fault`, the model is shrunk while the fault stays, and a script that shows it goes to
     FILE.py, a report to FILE.md. The fault is one of onnxruntime, in the release `ort` at the level
-    `optimization`, `against` another side within `tolerance`; or (overflow) sums of the interpreter
-    that leave an `accumulator`. Candidates run in child processes, which may die.
+    `optimization`, `against` another side within `tolerance`; overflow is the interpreter's.
 
     Raises ThresholdError where the model has no such fault, UsageError for names that it lacks, and
     the other errors of `tracer.errors`.

@@ -253,7 +253,13 @@ def _after_sweep(result: object, typed: Typed) -> Steps:
 
 @_after("Fusions")
 def _after_fusions(result: Fusions, typed: Typed) -> Steps:
+    from tracer.analyzers.fusions.confirmation import WRONG
+
     model = typed.subjects
+    if any(kernel.verdict == WRONG for kernel in result.kernels):
+        words = ["--fault", "wrong", "-o", new_file(model[0], ".py")]
+        why = "makes a script of what is fused wrongly"
+        yield typed.next("extract", model, *words, without=("outputs",)), why
     if model[0].endswith(".onnx") and any(len(kernel.nodes) > 1 for kernel in result.kernels):
         why = "measures what the fused kernels save"
         sides = [f"{model[0]}@ort:none", *model]

@@ -35,10 +35,8 @@ def command(model: ModelSource, options: dict[str, Any], tolerance: Tolerance) -
     \b
     Examples:
       tracer extract net.onnx --node conv1 -o conv1
-      tracer extract net.onnx --module encoder.0 --inputs real.npz -o encoder.onnx
       tracer extract net.onnx --fault wrong -o fault.py -o report.md
       tracer extract net.onnx --fault wrong --ort 1.20.1 --against interpreter -o fault.py
-      tracer extract net.onnx --fault crash --inputs crash.npz -o fault.py
       tracer extract net.onnx --fault slower --against ort==1.20.1 --by 20% -o fault.py
       tracer extract int8.onnx --fault overflow --accumulator 16 -o fault.py
     """

@@ -8,8 +8,7 @@ from pathlib import Path
 class Extracted:
     """What was extracted of a model with `nodes_before` nodes, and the files that were written.
 
-    Of a fault, `expects` and `sees` tell it, `data_bytes` are those of arrays without a formula in
-    the `script`, and `runs` and `seconds` what it took.
+    Of a fault, `data_bytes` are those of arrays without a formula in the `script`.
     """
 
     model: str

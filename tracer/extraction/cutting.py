@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 from tracer.accumulators.engine.value_ranges import StoredValues
 from tracer.errors import InputError, UsageError
-from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, Node, Scope, expanded_keys
+from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, Node, Scope
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Observer
@@ -45,10 +45,6 @@ class Case:
         stored = (numpy_helper.from_array(value, name) for name, value in self.weights.items())
         proto.graph.initializer.extend(stored)
         return proto
-
-    def opened(self) -> Model:
-        """Returns the graph as a Model, unchecked and without weights."""
-        return Model(self.proto, None, "", expanded_keys(self.proto))
 
     @property
     def arrays(self) -> dict[str, Any]:
@@ -98,7 +94,7 @@ class Cutter:
                     read[outer.key][name] = None
         self._read = {key: tuple(names) for key, names in read.items()}
         self._results = {value.name for value in scope.graph.output}
-        self._kinds = {
+        self.kinds = {
             name: np.empty(0, value.dtype)
             for name, value in values.items()
             if isinstance(value, np.ndarray)
@@ -137,20 +133,14 @@ class Cutter:
         graph = onnx.helper.make_graph(
             [node.proto for node in nodes], "extracted",
             [onnx.helper.make_value_info(name, type_proto(feeds[name])) for name in feeds],
-            [self._declared(name) for name in outputs],
+            [onnx.helper.make_value_info(n, type_proto(self._values.get(n))) for n in outputs],
         )  # fmt: skip
         whole = self._model.proto
         proto = onnx.helper.make_model(
             graph, opset_imports=whole.opset_import, functions=whole.functions,
             ir_version=max(whole.ir_version, IR_WITH_UNLISTED_WEIGHTS),
         )  # fmt: skip
-        return Case(proto, weights, feeds, self._kinds)
-
-    def _declared(self, name: str) -> onnx.ValueInfoProto:
-        value = self._values.get(name)
-        if value is None:
-            return onnx.ValueInfoProto(name=name)
-        return onnx.helper.make_value_info(name, type_proto(value))
+        return Case(proto, weights, feeds, self.kinds)
 
 
 class _Recorder(Observer):
@@ -207,7 +197,7 @@ def write_test_data(folder: Path, proto: onnx.ModelProto, values: Mapping[str, V
     for kind, declared in (("input", proto.graph.input), ("output", proto.graph.output)):
         for index, info in enumerate(declared):
             value = values[info.name]
-            write: Any = numpy_helper.from_list if isinstance(value, list) else None
-            write = write or numpy_helper.from_array
+            is_list = isinstance(value, list)
+            write: Any = numpy_helper.from_list if is_list else numpy_helper.from_array
             data = write(value, info.name).SerializeToString()
             write_atomically(folder / f"{kind}_{index}.pb", data)

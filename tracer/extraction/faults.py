@@ -14,8 +14,9 @@ import numpy as np
 
 from tracer.extraction.cutting import Case
 from tracer.extraction.runs import Observed, Runner, Side
+from tracer.graph.model import Model, expanded_keys
 from tracer.graph.operators import precisions
-from tracer.support.tolerance import Difference, Tolerance, compare
+from tracer.support.tolerance import Tolerance, compare
 
 _CLEARLY = 100.0
 """Errors of so many tolerances are no rounding."""
@@ -29,7 +30,7 @@ class Finding:
 
     `error` is that of a crash. An output `index` that is wrong has `severity`, its error ÷ what is
     `allowed`, and is odd if its type or shape is another, or it has NaN or infinity on one side
-    alone; `expected` and `seen` are its values.
+    alone; `expected` is its value.
     """
 
     expects: str
@@ -40,7 +41,6 @@ class Finding:
     is_odd: bool = False
     allowed: float = 0.0
     expected: Any = field(default=None, repr=False)
-    seen: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,8 @@ class Wrong(Fault):
     def _wrong(self, case: Case, place: int, seen: Observed, expected: Observed) -> Finding | None:
         ours, theirs = seen.outputs[place], expected.outputs[place]
         names = [value.name for value in case.proto.graph.output]
-        known = precisions(case.opened(), {**case.kinds, names[place]: theirs})
+        model = Model(case.proto, None, "", expanded_keys(case.proto))
+        known = precisions(model, {**case.kinds, names[place]: theirs})
         precision = known.get(names[place])
         difference = compare(ours, theirs, self.tolerance, precision)
         if not difference.fault:
@@ -99,25 +100,15 @@ class Wrong(Fault):
         of = f"output {place} ({names[place]})"
         return Finding(
             f"{of} is {_brief(theirs)} in {self.sides[1].label}",
-            f"it is {_brief(ours)} in {self.sides[0].label}: {_far(difference)}",
+            f"it is {_brief(ours)} in {self.sides[0].label}: {difference.fault}",
             index=place, severity=severity, is_odd=is_odd, allowed=allowed, expected=theirs,
-            seen=ours,
         )  # fmt: skip
-
-
-def _far(difference: Difference) -> str:
-    if difference.max_abs is None or not math.isfinite(difference.max_abs):
-        return difference.fault
-    return f"{difference.fault}; it is off by {difference.max_abs:.3g}"
 
 
 def _brief(value: Any) -> str:
     """Returns the first numbers of a value, and its shape."""
-    if not isinstance(value, np.ndarray):
-        return str(value)[:80]
-    flat = [f"{each:.5g}" if value.dtype.kind == "f" else str(each) for each in value.flat[:4]]
-    more = ", …" if value.size > len(flat) else ""
-    return f"[{', '.join(flat)}{more}] of shape {list(value.shape)}"
+    flat = np.ravel(value)
+    return f"{flat[:4]}{' …' if flat.size > 4 else ''} of shape {np.shape(value)}"
 
 
 @dataclass(frozen=True)
@@ -131,14 +122,13 @@ class Crash(Fault):
         seen = self.runner.observe(case, self.sides[0])
         if not seen.error or (first is not None and seen.error != first.error):
             return None
-        runs = "it runs" if first is None else first.expects
-        if runs == "it runs" and self.runner.observe(case, self.sides[1]).error:
+        expects = "it runs" if first is None else first.expects
+        if expects == "it runs" and self.runner.observe(case, self.sides[1]).error:
             if first is not None:
                 return None
-            runs = "no crash"
-        died = seen.error.startswith("SIG")
-        what = f"dies of {seen.error}" if died else f"fails: {seen.error}"
-        return Finding(runs, f"{self.sides[0].label} {what}", error=seen.error)
+            expects = "no failure"
+        how = f"{'dies' if seen.error.startswith('SIG') else 'fails'}: {seen.error}"
+        return Finding(expects, f"{self.sides[0].label} {how}", error=seen.error)
 
 
 @dataclass(frozen=True)
@@ -156,12 +146,14 @@ class Slower(Fault):
             if any(turn.error for turn in turns) or turns[0].us <= (1 + self.by) * turns[1].us:
                 return None
             ratios.append(turns[0].us / turns[1].us)
-        ratio = sorted(ratios)[_ROUNDS // 2]
-        expects = f"{self.sides[0].label} is at most {1 + self.by:.3g} times as slow"
+        labels = " ÷ ".join(side.label for side in self.sides)
+        ratio, most = sorted(ratios)[_ROUNDS // 2], 1 + self.by
         return Finding(
-            f"{expects} as {self.sides[1].label}", f"it is {ratio:.3g} times as slow",
-            allowed=1 + self.by,
-        )  # fmt: skip
+            f"{labels} is {most:.3g} at most",
+            f"it is {ratio:.3g}",
+            allowed=most,
+            expected=turns[1].us,
+        )
 
 
 @dataclass(frozen=True)

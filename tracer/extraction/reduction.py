@@ -29,8 +29,6 @@ _STEPS = sorted({1, 3, *(2**k for k in range(1, 31)), *(3 * 2**k for k in range(
 """Sizes that are tried instead of larger ones: 1, 2, 3, 4, 6, 8, 12, …"""
 _SMALL = 1 << 12
 """Elements up to which those that matter are looked for."""
-_LITERAL = 4
-"""Elements that need no formula."""
 
 
 def minimize(items: Sequence[_Item], holds: Callable[[Sequence[_Item]], bool]) -> list[_Item]:
@@ -77,15 +75,12 @@ class Reduction:
     fault: Fault
     case: Case
     first: Finding
+    finding: Finding
     seconds: float
     progress: Progress
-    finding: Finding = field(init=False)
     tries: int = 0
     is_complete: bool = True
     began: float = field(default_factory=time.monotonic)
-
-    def __post_init__(self) -> None:
-        self.finding = self.first
 
     def accepts(self, case: Case) -> bool:
         """Returns whether a case has the fault, which then is the smallest so far."""
@@ -182,11 +177,10 @@ def _resized(
     resized = dict(case.arrays)
     for name, axis in chosen:
         resized[name] = resized[name].take(range(new), axis)
-    if follows:
-        for name, value in arrays.items():
-            if value.dtype.kind == "i" and value.size <= _SHAPE:
-                resized[name] = np.where(resized[name] == size, new, resized[name])
-                resized[name] = resized[name].astype(value.dtype)
+    for name, value in arrays.items() if follows else ():
+        if value.dtype.kind == "i" and value.size <= _SHAPE:
+            values = np.where(resized[name] == size, new, resized[name])
+            resized[name] = values.astype(value.dtype)
     return case.with_arrays(resized, {})
 
 
@@ -218,22 +212,17 @@ def simpler_values(case: Case) -> Iterator[Case]:
 def _formulas(value: Array) -> Iterator[tuple[Array, str]]:
     """Yields simple arrays of the same type and shape, and the Python expressions of them."""
     shape, dtype = value.shape, f"np.{value.dtype.name}"
-    if value.dtype.kind == "b":
-        dtype = "bool"
+    dtype = "bool" if value.dtype.kind == "b" else dtype
     texts = [f"np.zeros({shape}, {dtype})", f"np.ones({shape}, {dtype})"]
     if value.dtype.kind in "fi":
         texts.append(f"np.full({shape}, -1, {dtype})")
-    if value.size > _LITERAL:
+    if value.size > 1:
         texts.append(f"(np.arange({value.size}) % 7).reshape({shape}).astype({dtype})")
         if value.dtype.kind == "f":
             texts.append(f"np.random.default_rng(0).standard_normal({shape}).astype({dtype})")
-            texts.append(f"np.random.default_rng(0).random({shape}).astype({dtype})")
         elif value.dtype.kind in "iu":
-            low, high = int(value.min()), int(value.max()) + 1
-            if high < 2**63:
-                texts.append(
-                    f"np.random.default_rng(0).integers({low}, {high}, {shape}).astype({dtype})"
-                )
+            ends = int(value.min()), min(int(value.max()), 2**63 - 2) + 1
+            texts.append(f"np.random.default_rng(0).integers(*{ends}, {shape}, {dtype})")
     if value.size and (value == value.flat[0]).all():
         texts.append(f"np.full({shape}, {value.flat[0].item()!r}, {dtype})")
     for text in texts:

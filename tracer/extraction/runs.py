@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-import numpy as np
 import onnx
 
 from tracer.containment.calls import RemoteProcess
 from tracer.exporters import writing
 from tracer.extraction.cutting import Case
+from tracer.graph.loading import OnnxSource, open_model
 from tracer.graph.model import encoded
 from tracer.support.temporary import TemporaryFolder
 
@@ -61,8 +61,7 @@ class Side:
 class Observed:
     """What a run did: its outputs, or the `error` in a line that is the same for like errors.
 
-    For a process that died, `error` is the name of the signal. `us` is the median time of a run, if
-    it was timed, `overflows` the number of sums that overflowed.
+    For a process that died that is the signal. `us` is the median time of a run, if it was timed.
     """
 
     outputs: Sequence[Any] = field(default=(), repr=False)
@@ -91,19 +90,14 @@ class Runner:
         if side.folders not in self._processes:
             process = self._stack.enter_context(RemoteProcess(side.folders))
             self._processes[side.folders] = process
-        process, folder = self._processes[side.folders], None
-        try:
+        with TemporaryFolder() as folder:
+            subject: bytes | str = str(folder / "model.onnx")
             if sum(value.nbytes for value in case.weights.values()) > _LARGE:
-                folder = TemporaryFolder()
-                stored = folder.path / "model.onnx"
-                writing.write(case.model(), stored)
-                subject: bytes | str = str(stored)
+                writing.write(case.model(), folder / "model.onnx")
             else:
                 subject = encoded(case.model(), "the candidate")
+            process = self._processes[side.folders]
             observed: Observed = process.call(attempt, subject, case.feeds, side, is_timed)
-        finally:
-            if folder is not None:
-                folder.__exit__()
         return observed
 
 
@@ -135,9 +129,8 @@ def attempt(subject: bytes | str, feeds: Mapping[str, Any], side: Side, is_timed
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         return Observed(error=signal.Signals(os.WTERMSIG(status)).name)
-    observed = pickle.loads(answer)  # noqa: S301 - our fork's
-    assert isinstance(observed, Observed)
-    return observed
+    told: Observed = pickle.loads(answer)  # noqa: S301 - our fork's
+    return told
 
 
 def _run(subject: bytes | str, feeds: Mapping[str, Any], side: Side, is_timed: bool) -> Observed:
@@ -151,8 +144,8 @@ def _run(subject: bytes | str, feeds: Mapping[str, Any], side: Side, is_timed: b
 
 def error_line(message: str) -> str:
     """Returns the first line of a message, without the numbers and names that candidates change."""
-    lines = [line for line in message.strip().splitlines() if line.strip()] or ["?"]
-    text = re.sub(r"Name: ?'[^']*'|\([^()]*\)|'[^']*'|\{[^{}]*\}", "…", lines[0])
+    text = (message.strip() or "?").splitlines()[0]
+    text = re.sub(r"Name: ?'[^']*'|\([^()]*\)|'[^']*'|\{[^{}]*\}", "…", text)
     return re.sub(r"\S*/onnxruntime\S*|\d+", "#", text).strip()
 
 
@@ -168,8 +161,7 @@ def _run_onnxruntime(
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[side.level])
     session = ort.InferenceSession(subject, options, providers=["CPUExecutionProvider"])
     outputs = session.run(None, feeds)
-    us = _time(lambda: session.run(None, feeds)) if is_timed else 0.0
-    return Observed(outputs, us=us)
+    return Observed(outputs, us=_time(lambda: session.run(None, feeds)) if is_timed else 0.0)
 
 
 def _time(run: Callable[[], object]) -> float:
@@ -183,18 +175,22 @@ def _time(run: Callable[[], object]) -> float:
 
 
 def _interpret(subject: Any, feeds: Mapping[str, Any], side: Side) -> Observed:
-    from tracer.accumulators.emulation import AccumulatorEmulation
-    from tracer.accumulators.spec.policy import as_policy
-    from tracer.graph.loading import open_model
     from tracer.interpreter.interpreter import Interpreter
 
-    if isinstance(subject, bytes):
-        subject = onnx.ModelProto.FromString(subject)
-    model = open_model(subject)
-    if not side.accumulator:
-        return Observed(Interpreter(model).run(None, feeds))
-    emulation = AccumulatorEmulation(model, as_policy(side.accumulator))
-    outputs = Interpreter(model, wrap_kernel=emulation.wrap).run(None, feeds)
+    source = onnx.ModelProto.FromString(subject) if isinstance(subject, bytes) else subject
+    if side.accumulator:
+        return Observed(overflows=count_overflows(source, side.accumulator, feeds))
+    return Observed(Interpreter(source).run(None, feeds))
+
+
+def count_overflows(source: OnnxSource, accumulator: str, feeds: Mapping[str, Any]) -> int:
+    """Returns how many sums of a run leave an accumulator."""
+    from tracer.accumulators.emulation import AccumulatorEmulation
+    from tracer.accumulators.spec.policy import as_policy
+    from tracer.interpreter.interpreter import Interpreter
+
+    model = open_model(source)
+    emulation = AccumulatorEmulation(model, as_policy(accumulator))
+    Interpreter(model, wrap_kernel=emulation.wrap).run(None, feeds)
     tallies = [sums.tally for sums in emulation.accumulations().values()]
-    overflows = [each.overflow(each.accumulator.bits).overflow_outputs for each in tallies]
-    return Observed(outputs, overflows=int(sum(map(np.sum, overflows))))
+    return sum(int(t.overflow(t.accumulator.bits).overflow_outputs.sum()) for t in tallies)

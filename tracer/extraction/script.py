@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import platform
 import subprocess
 import sys
@@ -28,9 +29,6 @@ from tracer.support.types import Array
 _MOST_LITERAL = 48
 """Elements of an array that is written out."""
 _MOST_LINES = 60
-_SECONDS = 120
-"""Longest time of the script that is tried."""
-_WIDTH = 96
 
 _RUN = """
 def run(level):
@@ -53,21 +51,13 @@ right = (far <= {allowed!r}) | (seen == expected) | ((seen != seen) & (expected 
 sys.exit(int(not right.all()))
 """
 
-_DEATH = """
+_CRASH = """
 if len(sys.argv) > 1:
     run("{level}").run(None, feeds)
     sys.exit(0)
-done = subprocess.run([sys.executable, __file__, "run"], check=False)
-print(f"onnxruntime {{ort.__version__}}: the process ended with {{done.returncode}}")
-sys.exit(int(done.returncode < 0))
-"""
-
-_ERROR = """
-try:
-    run("{level}").run(None, feeds)
-except Exception as error:
-    print(f"onnxruntime {{ort.__version__}}: {{error}}")
-    sys.exit(1)
+done = subprocess.run([sys.executable, __file__, "run"], stderr=subprocess.PIPE)
+print("onnxruntime", ort.__version__, "ended with", done.returncode, done.stderr.decode()[-500:])
+sys.exit(int({fails}))
 """
 
 _SLOWER = """
@@ -79,72 +69,57 @@ def us(session):
         times.append(time.perf_counter() - began)
     return 1e6 * float(np.median(times))
 
-ratios = [us(run("{level}")) / us(run("{other}")) for _ in range(9)]
-print(f"onnxruntime {{ort.__version__}}: {level} ÷ {other} = {{np.median(ratios):.3f}}")
+ratios = [us(run("{level}")) / {other} for _ in range(9)]
+print("onnxruntime", ort.__version__, "takes so many times as long:", np.median(ratios))
 sys.exit(int(np.median(ratios) > {allowed!r}))
 """
 
 _OVERFLOW = """
-emulation = AccumulatorEmulation(tracer.graph.loading.open_model(model), as_policy("{accumulator}"))
-tracer.Interpreter(model, wrap_kernel=emulation.wrap).run(None, feeds)
-tallies = [sums.tally for sums in emulation.accumulations().values()]
-over = sum(int(t.overflow(t.accumulator.bits).overflow_outputs.sum()) for t in tallies)
-print(f"{{over}} sums overflow {accumulator}")
-sys.exit(int(over > 0))
+overflows = count_overflows(model, "{accumulator}", feeds)
+print(f"{{overflows}} sums overflow {accumulator}")
+sys.exit(int(overflows > 0))
 """
 
 
 def script(
     kind: str, case: Case, finding: Finding, sides: Sequence[Side], is_packed: bool = False
 ) -> str:
-    """Returns the script, which exits 1 while the fault is there, and 0 when it is gone.
-
-    Its model is ONNX's text, or packed, where the text would be too long.
-    """
+    """Returns the script; its model is ONNX's text, or packed, where that would be too long."""
     level = LEVELS[sides[0].level]
     values: dict[str, Any] = {"level": level, "allowed": finding.allowed, "index": finding.index}
     modules = ["sys"]
+    is_one = not sides[-1].is_interpreter and sides[0].folders == sides[-1].folders
     if kind == "wrong":
         body = _WRONG
-        expected = _array(finding.expected, "")
-        if not sides[1].is_interpreter and sides[0].folders == sides[1].folders:
+        expected = _array(finding.expected)
+        if is_one:
             expected = f'run("{LEVELS[sides[1].level]}").run(None, feeds)[{finding.index}]'
         values["expected"] = expected
     elif kind == "crash":
-        died = finding.error.startswith("SIG")
-        body = _DEATH if died else _ERROR
-        modules += ["subprocess"] if died else []
+        values["fails"] = f"done.returncode {'<' if finding.error.startswith('SIG') else '>'} 0"
+        body, modules = _CRASH, [*modules, "subprocess"]
     elif kind == "slower":
-        body, values["other"] = _SLOWER, LEVELS[sides[1].level]
-        modules += ["time"]
+        body, modules = _SLOWER, [*modules, "time"]
+        values["other"] = f'us(run("{LEVELS[sides[1].level]}"))' if is_one else finding.expected
     else:
         body, values["accumulator"] = _OVERFLOW, sides[0].accumulator
     text = f"{_model(case, is_packed)}\n"
     if case.weights:
-        text += f"{_arrays('weights', case.weights, case)}\n{_STORE}"
-    text += _arrays("feeds", case.feeds, case) + "\n"
+        text += _arrays("weights", case.weights, case) + "for name, value in weights.items():\n"
+        text += "    model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))\n"
+    text += _arrays("feeds", case.feeds, case)
     if kind != "overflow":
         text += _RUN.format(threads=sides[0].threads)
     text += body.format(**values)
     modules += [name for name in ("base64", "zlib") if f"{name}." in text]
     head = "".join(f"import {name}\n" for name in sorted(modules))
     head += "\nimport numpy as np\nimport onnx\nimport onnx.parser\n"
-    if kind == "overflow":
-        head += "import tracer\nimport tracer.graph.loading\n"
-        head += "from tracer.accumulators.emulation import AccumulatorEmulation\n"
-        head += "from tracer.accumulators.spec.policy import as_policy\n"
-    else:
-        head += "import onnxruntime as ort\n"
+    interpreting = "from tracer.extraction.runs import count_overflows\n"
+    head += interpreting if kind == "overflow" else "import onnxruntime as ort\n"
     told = f"Expected: {finding.expects}.\nSeen: {finding.sees}.\n\n"
-    told += "Exits 1 while the fault is there, and 0 when it is gone.\n"
-    text = f'"""{told}"""\n\n{head}\n{text}'
+    text = f'"""{told}Exits 1 while the fault is there, 0 when it is gone.\n"""\n\n{head}\n{text}'
     is_long = text.count("\n") > _MOST_LINES and not is_packed
     return script(kind, case, finding, sides, is_packed=True) if is_long else text
-
-
-_STORE = """for name, value in weights.items():
-    model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
-"""
 
 
 def _model(case: Case, is_packed: bool) -> str:
@@ -168,14 +143,12 @@ def _model(case: Case, is_packed: bool) -> str:
 
 
 def _arrays(name: str, arrays: Any, case: Case) -> str:
-    parts = [f"    {key!r}: {_array(arrays[key], case.formulas.get(key, ''))},\n" for key in arrays]
-    return f"{name} = {{\n{''.join(parts)}}}"
+    parts = [f"    {n!r}: {case.formulas.get(n) or _array(v)},\n" for n, v in arrays.items()]
+    return f"{name} = {{\n{''.join(parts)}}}\n"
 
 
-def _array(value: Array, formula: str) -> str:
+def _array(value: Array) -> str:
     """Returns a Python expression of an array."""
-    if formula:
-        return formula
     dtype = "bool" if value.dtype.kind == "b" else f"np.{value.dtype.name}"
     if value.dtype.kind in "fiub" and value.size <= _MOST_LITERAL:
         text = np.array2string(value, 10**6, separator=", ", floatmode="unique", threshold=10**6)
@@ -197,27 +170,18 @@ def _packed(data: bytes) -> str:
 
 def data_bytes(case: Case) -> int:
     """Returns the bytes of the arrays that have no formula."""
-    return sum(
-        int(getattr(value, "nbytes", 0))
-        for name, value in case.arrays.items()
-        if name not in case.formulas
-    )
+    inline = (value for name, value in case.arrays.items() if name not in case.formulas)
+    return sum(int(getattr(value, "nbytes", 0)) for value in inline)
 
 
-def exit_code(text: str, folders: Sequence[str]) -> int | None:
-    """Returns the exit code of a script in a new process; None where it does not end."""
+def exit_code(text: str, folders: Sequence[str]) -> int:
+    """Returns the exit code of a script in a new process, which imports from `folders` first."""
+    around = {**os.environ, "PYTHONPATH": os.pathsep.join([*folders, *sys.path])}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fault.py"
         path.write_text(text, "utf-8")
-        begin = f"import sys; sys.path[:0] = {list(folders)!r}; sys.argv = [{str(path)!r}]; "
-        begin += "import runpy; runpy.run_path(sys.argv[0], run_name='__main__')"
-        command = [sys.executable, "-c", begin] if folders else [sys.executable, str(path)]
-        try:
-            done = subprocess.run(  # noqa: S603 - our own interpreter and script
-                command, capture_output=True, check=False, timeout=_SECONDS
-            )
-        except subprocess.TimeoutExpired:
-            return None
+        command = [sys.executable, str(path)]
+        done = subprocess.run(command, capture_output=True, check=False, env=around)  # noqa: S603
         return done.returncode
 
 
@@ -230,9 +194,5 @@ def report(title: str, finding: Finding, sides: Sequence[Side], text: str) -> st
         ("processor", cpu_model()),
     ]  # fmt: skip
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)
-    return (
-        f"# {title}\n\nExpected: {finding.expects}.\n\nSeen: {finding.sees}.\n\n"
-        f"| | |\n|---|---|\n{table}\n\n## Script\n\n"
-        "It exits with 1 while the fault is there, and with 0 when it is gone.\n\n"
-        f"```python\n{text.rstrip()}\n```\n"
-    )
+    told = f"Expected: {finding.expects}.\n\nSeen: {finding.sees}."
+    return f"# {title}\n\n{told}\n\n| | |\n|---|---|\n{table}\n\n```python\n{text}```\n"

@@ -27,6 +27,8 @@ _BLOCKS = (16, 8, 4)
 """Channels in a block of a blocked layout, by instruction set."""
 
 _BLOCKED_RANK = 4
+_CLEARLY, _HALF = 100, 0.5
+"""Tolerances, and a share of the typical value or of the spread, that are more than rounding."""
 _ROUNDED = 0.06
 """Root mean square of the difference, as a share of the spread, that rounding may cause.
 
@@ -47,7 +49,8 @@ class Evidence:
     `inputs` inputs, in the order they are computed; only matches of the strongest reading; () where
     there is none. Optimised tensors in `reordered` match in another order of elements alone, and
     `uninformative` says why a tensor's values prove nothing. Of the model's tensors, `constant` do
-    not depend on the input and `not_numeric` are not tensors of numbers.
+    not depend on the input and `not_numeric` are not tensors of numbers. Outputs in `wrong` clearly
+    have other values than without optimisation, where they have the model's.
 
     All of these are tensors of one graph, the main graph; `bodies` has the same for each body that
     ran on every input, by its path, with the values of the first time.
@@ -59,6 +62,7 @@ class Evidence:
     uninformative: Mapping[str, str] = field(repr=False)
     constant: frozenset[str] = field(repr=False)
     not_numeric: frozenset[str] = field(repr=False)
+    wrong: frozenset[str] = field(default=frozenset(), repr=False)
     bodies: Mapping[str, Evidence] = field(default_factory=dict, repr=False)
 
 
@@ -127,6 +131,15 @@ def match(candidate: NumericTensor, original: NumericTensor, rounded: bool = Fal
     if same_size and is_equal(candidate.ordered, original.ordered, candidate, original):
         return ANY_ORDER
     return None
+
+
+def differs_clearly(candidate: NumericTensor, original: NumericTensor, rounded: bool) -> bool:
+    """Returns whether two tensors of one shape differ by more than rounding that adds up."""
+    ours, theirs = candidate.array, original.array
+    if ours.shape != theirs.shape or not rounded:
+        share = min(_CLEARLY * _share(theirs.dtype), _HALF)
+        return ours.shape != theirs.shape or not _close(ours, theirs, share, original).all()
+    return rms(ours.astype(np.float64) - theirs.astype(np.float64)) > _HALF * original.spread
 
 
 class Candidates(Generic[K]):

@@ -13,7 +13,7 @@ from tests import nets
 from tests.graphs import BRANCHES, parse, residual
 from tracer.api import _profile
 from tracer.errors import InputError, LimitError, UsageError
-from tracer.executors.onnxruntime import fusion_check
+from tracer.executors.onnxruntime import all_outputs, fusion_check
 from tracer.limits import Limits
 
 
@@ -126,3 +126,42 @@ def test_errors_are_one_sentence(encoder, tmp_path, capfd):
     assert run("fusions", encoder, "-o", tmp_path / "map.png") == UsageError.exit_code
     assert run("fusions", encoder, "--inputs", tmp_path / "none.npz") == InputError.exit_code
     assert capfd.readouterr().err.count("\n") == 3
+
+
+def test_a_kernel_that_makes_outputs_wrong_is_fused_wrongly(tmp_path, monkeypatch, capfd):
+    """The kernel of c2, sum and r2 returns 1 too much, and so do those behind it."""
+    path = tmp_path / "residual.onnx"
+    onnx.save(residual(), path)
+    plain = all_outputs.runner_of_saved
+
+    def wrong_runner(*args):
+        run = plain(*args)
+        return lambda feeds: {n: v + float(n != "reorder_token_0") for n, v in run(feeds).items()}
+
+    monkeypatch.setattr(all_outputs, "runner_of_saved", wrong_runner)
+    assert run("fusions", path) == 0
+    shown = capfd.readouterr().out
+    assert "1 fused wrongly" in shown
+    assert "--fault wrong" in shown
+    verdicts = {row.nodes: row.verdict for row in tracer.fusions(path).kernels}
+    assert verdicts["c1", "r1"] == "confirmed"
+    assert verdicts["c2", "sum", "r2"] == "fused wrongly"
+
+
+def test_a_wrong_model_is_no_wrong_fusion(tmp_path, monkeypatch):
+    """Where the graph without optimisation is wrong as well, values confirm nothing."""
+    path = tmp_path / "residual.onnx"
+    onnx.save(residual(), path)
+    for name in ("runner_of_saved", "tensors"):
+        plain = getattr(all_outputs, name)
+
+        def wrong(*args, of=plain, is_run=name == "tensors"):
+            found = of(*args)
+            if is_run:
+                return {n: v + 1 for n, v in found.items()}
+            return lambda feeds: {n: v + 1 for n, v in found(feeds).items()}
+
+        monkeypatch.setattr(all_outputs, name, wrong)
+    verdicts = {row.verdict for row in tracer.fusions(path).kernels}
+    assert "fused wrongly" not in verdicts
+    assert "not confirmed" in verdicts

@@ -144,10 +144,14 @@ def test_weights_of_a_quantised_layer_stay_weights(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({}, UsageError, "a part or a fault"),
+        ({}, UsageError, "a part or a fault is extracted"),
         ({"node": ["node_Conv_2"]}, UsageError, "no node 'node_Conv_2'. Did you mean"),
         ({"module": ["conv9"]}, UsageError, "no module 'conv9'"),
-        ({"node": ["node_Conv_22"], "fault": "wrong"}, UsageError, "a part or a fault"),
+        (
+            {"node": ["node_Conv_22"], "fault": "wrong"},
+            UsageError,
+            "a part or a fault is extracted",
+        ),
         ({"fault": "odd"}, UsageError, "not the name of FILE.py"),
     ],
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from typing import Any
 import onnx
 
 from tracer.containment.activity import Progress
+from tracer.errors import TracerError
 from tracer.executors.onnxruntime import all_outputs
+from tracer.executors.settings import OrtSettings
 from tracer.graph import stored_weights
 from tracer.graph.model import Model, Node, expanded_keys
 from tracer.graph.operators import rounds_values
@@ -32,6 +35,7 @@ from tracer.records.tensor_match import (
     Candidates,
     Evidence,
     NumericTensor,
+    differs_clearly,
     match,
     numeric_tensor,
 )
@@ -90,7 +94,31 @@ def evidence(
             constant=frozenset(_uninformative([comparer.model_marks for comparer in every])),
             not_numeric=frozenset(every[-1].not_numeric),
         )
-    return replace(found.pop(_MAIN), bodies=found)
+    main = found.pop(_MAIN)
+    lost = [value.name for value in model.graph.output if main.equal.get(value.name) == ()]
+    if lost:
+        with suppress(TracerError):  # it is less known, and the rest is known as before
+            names = {value.name for value in model.inputs}
+            settings = OrtSettings(threads=threads, register=register)
+            sides = (
+                all_outputs.runner_of_saved(saved, names, threads, register)(inputs[-1]),
+                all_outputs.tensors(model, inputs[-1], settings),
+                dict(zip(lost, interpreter.run(lost, inputs[-1]), strict=True)),
+            )
+            main = replace(main, wrong=frozenset(_wrong_outputs(lost, sides, rounded)))
+    return replace(main, bodies=found)
+
+
+def _wrong_outputs(
+    names: Sequence[str], sides: Sequence[Mapping[str, Any]], rounded: bool
+) -> Iterator[str]:
+    """Yields outputs of the first side that clearly differ from those of the other two."""
+    for name in names:
+        ours, unfused, theirs = (numeric_tensor(side[name]) for side in sides)
+        if ours is None or unfused is None or theirs is None:
+            continue
+        if match(unfused, theirs, rounded) is not None and differs_clearly(ours, theirs, rounded):
+            yield name
 
 
 def _tensors_of_optimized(
