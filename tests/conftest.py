@@ -83,7 +83,7 @@ def machine(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def comparison_seconds():
-    """The seconds that a comparison has without a limit; in tests it has a third of one.
+    """The seconds of a side of a comparison without a limit; in tests two have a third of one.
 
     Beside other tests none reaches its precision, so each would take all of its time.
     """
@@ -91,7 +91,7 @@ def comparison_seconds():
 
     usual = measuring.SECONDS
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measuring, "SECONDS", 0.3)
+        patch.setattr(measuring, "SECONDS", 0.15)
         yield usual
 
 

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from tracer.accumulators.spec.accumulator import Accumulator
     from tracer.accumulators.spec.policy import Policy
     from tracer.analyzers.compare import Comparison
+    from tracer.analyzers.compare.bisection import Bisection
     from tracer.analyzers.fusions import Fusions
+    from tracer.api.bisect import bisect
     from tracer.api.compare import SideSettings, compare, compare_bits, sweep
     from tracer.api.count import count
     from tracer.api.export import export
@@ -66,6 +68,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 __version__ = "0.1.0"
 __all__ = [
     "Accumulator",
+    "Bisection",
     "BitComparison",
     "ClusterError",
     "Comparison",
@@ -98,6 +101,7 @@ __all__ = [
     "WeightOptions",
     "WhatIf",
     "WhatIfOptions",
+    "bisect",
     "compare",
     "compare_bits",
     "count",
@@ -126,7 +130,9 @@ _NAMES = {
     "tracer.accumulators.spec.accumulator": "Accumulator",
     "tracer.accumulators.spec.policy": "Policy",
     "tracer.analyzers.compare": "Comparison",
+    "tracer.analyzers.compare.bisection": "Bisection",
     "tracer.analyzers.fusions": "Fusions",
+    "tracer.api.bisect": "bisect",
     "tracer.api.compare": "SideSettings compare compare_bits sweep",
     "tracer.api.count": "count",
     "tracer.api.export": "export",

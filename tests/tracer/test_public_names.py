@@ -25,8 +25,8 @@ CONTAINED = sorted({*FUNCTIONS} - {"load", "merge", "save"})
 
 
 def test_every_job_of_the_command_line_is_a_function():
-    jobs = {"profile", "compare", "count", "fusions", "interpret", "export", "quantize", "what_if",
-            "narrow", "tune", "fingerprint", "replay", "reveal", "extract"}  # fmt: skip
+    jobs = {"profile", "compare", "bisect", "count", "fusions", "interpret", "export", "quantize",
+            "what_if", "narrow", "tune", "fingerprint", "replay", "reveal", "extract"}  # fmt: skip
     assert jobs | {"load", "merge", "save", "sweep", "profile_framework", "compare_bits"} == set(
         FUNCTIONS
     )

@@ -22,7 +22,7 @@ from tracer.support import files, temporary
 from tracer.support.suggestions import suggest
 
 SECTIONS = {
-    "Measure": ("profile", "compare", "report", "demo"),
+    "Measure": ("profile", "compare", "bisect", "report", "demo"),
     "Understand": ("count", "fusions", "interpret", "reveal", "fingerprint", "env", "docs"),
     "Transform": ("export", "extract", "quantize", "tune", "whatif", "narrow"),
 }

@@ -26,7 +26,7 @@ KINDS = (
          frozenset(("report", "compare"))),
     Kind("is a model", (".onnx", ".onnx.gz", ".pt2"),
          "tracer profile {0} measures it, and -o run.trace saves that for tracer report.",
-         _OF_MODELS | {"compare", "export"}),
+         _OF_MODELS | {"compare", "bisect", "export"}),
     Kind("holds arrays", (".npz", ".npy"),
          "They go with a model: tracer profile MODEL --inputs {0}."),
     Kind("holds data", (".tar", ".parquet"),

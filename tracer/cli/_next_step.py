@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tracer.analyzers.advice import Advice
     from tracer.analyzers.compare import Comparison
+    from tracer.analyzers.compare.bisection import Bisection
     from tracer.analyzers.fusions import Fusions
     from tracer.exporters.records import Exported
     from tracer.records.environment import Environment
@@ -243,6 +244,21 @@ def _after_comparison(result: Comparison, typed: Typed) -> Steps:
     else:
         flag = "--optimization" if setting in OPTIMIZATIONS else "--provider"
         yield typed.next("profile", [name], *((flag, setting) if setting else ())), why
+
+
+@_after("Bisection")
+def _after_bisection(result: Bisection, typed: Typed) -> Steps:
+    for found in result.faults:
+        if found.fault != "crash" and result.kind != "revision":
+            pair = (found.before, found.name)
+            models = [next((each for each in typed.subjects if each.endswith(name)), name)
+                      for name in pair]  # fmt: skip
+            if result.kind == "release":
+                models = [f"{typed.subjects[0]}@ort=={version}" for version in pair]
+            yield typed.next("compare", models), "shows both by layer, in more turns"
+    if result.unmeasured:
+        yield typed.next("bisect", typed.subjects, "--all"), "measures those that were left out"
+    yield typed.next("profile", typed.subjects[-1:]), "shows where the time goes"
 
 
 @_after("Sweeps")

@@ -310,7 +310,7 @@ _OUTPUTS = ("outputs", "output", "exports", "plan", "certificate", "tensors")
 _CODE = (".py", ".so", ".pt2")
 """Endings of what is run, and may do anything."""
 _LEVELS = ("none", "basic", "extended", "all")
-_OPENING = ("scheduler", "opened", "register", "trust", "provider_options")
+_OPENING = ("scheduler", "ort", "opened", "register", "trust", "provider_options")
 """Parameters of commands that connect, start a browser, or load code."""
 _OF_CPU = ("", "interpreter", "ort", *(f"ort:{level}" for level in _LEVELS))
 """What runs a side of a comparison without an accelerator or a framework."""

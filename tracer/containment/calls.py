@@ -303,7 +303,7 @@ def serve(requests: int, replies: int, page: int, alarm: int, frames: int, paren
     while True:
         try:
             data = receiving.recv_bytes()
-        except EOFError:
+        except (EOFError, KeyboardInterrupt):  # the parent ends a child that waits by Ctrl-C
             return
         if most is not None:  # the call before may have had a limit of its own
             memory.limit(most)

@@ -29,9 +29,9 @@ from tracer.support.statistics import summarize
 from tracer.support.timing import HAS_USAGE, SPINNING_S, Moment, RunTimer
 from tracer.support.types import FloatArray
 
-SECONDS = 10.0
-"""Longest time for the sessions of whole runs, and for those of layers, unless the command has a
-limit of its own."""
+SECONDS = 5.0
+"""Longest time of each side, of two at least, for the sessions of whole runs, and for those of
+layers, unless the command has a limit of its own."""
 _SHARE = 0.5
 """Share of the time that is left to a command with a limit; what follows needs the rest."""
 _LEAST_TURNS = 3
@@ -153,8 +153,9 @@ def sessions(
     """Returns what was measured, by session and side.
 
     Sides that do not fit in memory `together` are opened one after the other, for a turn each.
-    Sessions are made until they are enough, or `seconds` [default: 10, or half of what a limit
-    leaves] are over and there are `least` of them. A signal leaves those that are complete by then:
+    Sessions are made until they are enough, or `seconds` [default: 5 for each side and for two at
+    least, or half of what a limit leaves] are over and there are `least` of them. A signal leaves
+    those that are complete by then:
     none has one side alone.
     """
     chance = random.Random(order.seed)  # noqa: S311
@@ -162,7 +163,7 @@ def sessions(
     began = time.monotonic()
     if seconds is None:
         left = signals.seconds_left()
-        seconds = _SHARE * left if math.isfinite(left) else SECONDS
+        seconds = _SHARE * left if math.isfinite(left) else SECONDS * max(2, len(openers))
     made = list[list[Measured]]()
     session = _session if together else _one_by_one
     rest = _go_on if order.threads == 1 else partial(time.sleep, SPINNING_S)

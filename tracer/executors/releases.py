@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,11 +67,6 @@ class Release:
         return [str(self.folder)]
 
     def _install(self, progress: Progress) -> None:
-        if importlib.util.find_spec("pip") is None:
-            raise InputError(
-                f"{PACKAGE} {self.version} is to be installed, and pip is not there",
-                f"Run {sys.executable} -m ensurepip.",
-            )
         progress(0, 0, f"getting {PACKAGE} {self.version}")
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.folder.parent, prefix=".new-") as text:
@@ -84,17 +78,8 @@ class Release:
 
     def _fill(self, folder: Path, report: Path) -> None:
         numbers = tuple(map(int, self.version.split(".")[:2]))
-        # a file of constraints is about what is installed here, often another version than this
-        variables = {key: val for key, val in os.environ.items() if key != "PIP_CONSTRAINT"}
         own = () if numbers >= _FOR_NUMPY_2 else _NUMPY_1
-        done = subprocess.run(  # noqa: S603 - our own interpreter
-            [
-                sys.executable, "-m", "pip", "install", "--no-input", "--no-deps", "--only-binary",
-                ":all:", "--target", folder, "--report", report,
-                f"{PACKAGE}=={self.version}", *own,
-            ],
-            capture_output=True, text=True, check=False, env=variables,
-        )  # fmt: skip
+        done = _pip_install(folder, "--report", report, f"{PACKAGE}=={self.version}", *own)
         if done.returncode:
             raise self._refusal(done.stderr)
         wheels = json.loads(report.read_text("utf-8"))["install"]
@@ -107,8 +92,8 @@ class Release:
 
     def _refusal(self, output: str) -> InputError:
         """Returns the error for what pip wrote."""
-        offered = _OFFERED.search(output)
-        if offered is None or offered[1] in ("", "none"):
+        offered = _offered(output)
+        if not offered:
             lines = [line for line in output.splitlines() if line.startswith("ERROR:")]
             why = lines[0].removeprefix("ERROR:").strip() if lines else "pip failed"
             return InputError(
@@ -118,10 +103,66 @@ class Release:
         return InputError(
             f"{PACKAGE} {self.version} has no wheel for {platform.python_implementation()} "
             f"{platform.python_version()} on {platform.system()} {platform.machine()}",
-            f"There are {', '.join(_final(offered[1].split(', ')))}.",
+            f"There are {', '.join(offered)}.",
         )
 
 
-def _final(versions: Sequence[str]) -> list[str]:
-    """Returns the versions that are no previews."""
+def releases_of(text: str, every: bool = False) -> list[Release]:
+    """Returns the releases that `1.17:1.20`, `1.17:` or `1.17.3,1.20.1` names, the oldest first.
+
+    Of a range these are the newest of each minor version, or `every` one, of those that pip offers
+    for this Python. Where the index cannot be asked, they are the installed one and those that have
+    been downloaded. Raises UsageError where the text names fewer than two.
+    """
+    if ":" not in text:
+        named = [Release(version) for version in dict.fromkeys(text.split(","))]
+    else:
+        low, high = (_numbers(Release(end).version) if end else () for end in text.split(":", 1))
+        with tempfile.TemporaryDirectory() as folder:
+            known = _offered(_pip_install(Path(folder), f"{PACKAGE}==0.0").stderr)
+        if not known:
+            tag = sys.implementation.cache_tag
+            here = cache_folder().glob(f"releases/{PACKAGE}-*-{tag}/{_RECORD}")
+            known = [onnxruntime.__version__, *(each.parent.name.split("-")[1] for each in here)]
+        within = [
+            version
+            for version in sorted(known, key=_numbers)
+            if low <= _numbers(version) and (not high or _numbers(version)[: len(high)] <= high)
+        ]
+        minors = {_numbers(version)[:2]: version for version in within}
+        named = [Release(version) for version in (within if every else minors.values())]
+    if len(named) < 2:
+        raise UsageError(
+            f"--ort {text} names {len(named)} of the releases", "Give a range such as 1.17:1.31."
+        )
+    return sorted(named, key=lambda each: _numbers(each.version))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Returns what orders a release; a preview comes after none of its own numbers."""
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def _pip_install(folder: Path, *words: str | Path) -> "subprocess.CompletedProcess[str]":
+    """Lets pip install wheels into a folder. Raises InputError where there is no pip."""
+    if importlib.util.find_spec("pip") is None:
+        raise InputError(
+            f"releases of {PACKAGE} are listed and installed by pip, which is not there",
+            f"Run {sys.executable} -m ensurepip.",
+        )
+    # a file of constraints is about what is installed here, often another version than this
+    variables = {key: val for key, val in os.environ.items() if key != "PIP_CONSTRAINT"}
+    return subprocess.run(  # noqa: S603 - our own interpreter
+        [
+            sys.executable, "-m", "pip", "install", "--no-input", "--no-deps", "--only-binary",
+            ":all:", "--target", folder, *words,
+        ],
+        capture_output=True, text=True, check=False, env=variables,
+    )  # fmt: skip
+
+
+def _offered(output: str) -> list[str]:
+    """Returns the versions that pip names in a refusal, without previews."""
+    offered = _OFFERED.search(output)
+    versions = offered[1].split(", ") if offered else ()
     return [version for version in versions if re.fullmatch(r"[\d.]+", version)]

@@ -101,7 +101,7 @@ def test_commands_stand_in_three_sections():
         if title in titles and line.startswith("  "):
             sections.setdefault(title, []).append(line.split()[0])
     assert sections == {
-        "Measure:": ["profile", "compare", "report", "demo"],
+        "Measure:": ["profile", "compare", "bisect", "report", "demo"],
         "Understand:": ["count", "fusions", "interpret", "reveal", "fingerprint", "env", "docs"],
         "Transform:": ["export", "extract", "quantize", "tune", "whatif", "narrow"],
     }

@@ -26,6 +26,8 @@ class Clock:
 class Fake:
     """A side whose only kernel takes all of a run of so many µs; the profiler loses `lost` runs."""
 
+    block_us = 0.0
+
     def __init__(self, clock, name, us, lost=0, fails_at=None):
         self.clock, self.name, self.us, self.lost, self.fails_at = clock, name, us, lost, fails_at
 

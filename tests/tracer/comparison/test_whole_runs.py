@@ -27,6 +27,8 @@ class Machine:
 class Fake:
     """A side whose runs take so many µs, a little more or less in each session."""
 
+    block_us = 0.0
+
     def __init__(self, machine, name, us, scatter=0.0, seed=0):
         self.machine, self.label, self.us, self.scatter = machine, name, us, scatter
         self.chance = random.Random(f"{name}{seed}")

@@ -36,7 +36,7 @@ from tracer.records.trace import INCOMPLETE, Trace, Turns
 from tracer.support.temporary import TemporaryFolder
 from tracer.support.types import FloatArray
 
-_FIRST_RUNS = 5
+FIRST_RUNS = 5
 """Runs of the profile that tells which kernels a side has, before the turns."""
 
 PACES = {
@@ -61,7 +61,7 @@ Blocks = list[FloatArray]
 
 def compare(call: CompareArguments) -> Comparison:
     """Compares the sides in time and work, and in scores and values if these are asked for."""
-    with with_releases(_named(call.sides, call.settings), call.report) as chosen:
+    with with_releases(open_sides(call.sides, call.settings), call.report) as chosen:
         return _compared(chosen, call)
 
 
@@ -76,7 +76,7 @@ def _compared(chosen: Sequence[NamedSide], call: CompareArguments) -> Comparison
         chosen = naming.at_each_threads(chosen, call.threads)
     named, divisions = naming.with_own_inputs(chosen, settings, folder.path)
     arrays = naming.shared_inputs(named, settings)
-    run_now, pace = _measure(naming.live_sides(named, arrays), call.by, settings, progress)
+    run_now, pace = measure(naming.live_sides(named, arrays), call.by, settings, progress)
     measurements = iter(run_now)
     compared = [
         recorded_side(side.label, side.trace, settings.batch)
@@ -104,7 +104,7 @@ def _compared(chosen: Sequence[NamedSide], call: CompareArguments) -> Comparison
 
 def sweep(call: SweepArguments) -> Sweeps:
     """Compares the batch sizes of each side."""
-    with with_releases(_named(call.sides, call.settings), call.report) as named:
+    with with_releases(open_sides(call.sides, call.settings), call.report) as named:
         return _swept(named, call)
 
 
@@ -115,7 +115,7 @@ def _swept(named: Sequence[NamedSide], call: SweepArguments) -> Sweeps:
         arrays = naming.shared_inputs(named, replace(settings, batch=batch))
         by_batch.append([replace(side, batch=batch) for side in naming.live_sides(named, arrays)])
     live = [side for group in zip(*by_batch, strict=True) for side in group]
-    measurements = iter(_measure(live, "op", settings, call.report)[0])
+    measurements = iter(measure(live, "op", settings, call.report)[0])
     return Sweeps(
         sweep_of(
             side.label,
@@ -127,7 +127,8 @@ def _swept(named: Sequence[NamedSide], call: SweepArguments) -> Sweeps:
     )
 
 
-def _named(sides: Sequence[str | Path | Trace], settings: SideSettings) -> list[NamedSide]:
+def open_sides(sides: Sequence[str | Path | Trace], settings: SideSettings) -> list[NamedSide]:
+    """Returns the sides as they run. Raises the errors of `naming.named_sides`."""
     named = naming.named_sides(sides, settings)
     naming.refuse_unused(named, settings)
     return [
@@ -138,16 +139,18 @@ def _named(sides: Sequence[str | Path | Trace], settings: SideSettings) -> list[
     ]
 
 
-def _measure(
-    live: Sequence[LiveSide], by: str, settings: SideSettings, progress: Progress
-) -> tuple[list[Side], tuple[str, ...]]:
+def measure(
+    live: Sequence[LiveSide], by: str, settings: SideSettings, progress: Progress,
+    first: Sequence[Trace] = (),
+) -> tuple[list[Side], tuple[str, ...]]:  # fmt: skip
     """Returns the sides, which ran alternately, and notes on that.
 
-    What a signal left of the sessions is marked incomplete.
+    `first` are their profiles, where these are made. What a signal left of the sessions is marked
+    incomplete.
     """
     if not live:
         return [], ()
-    first = [side.run(_FIRST_RUNS, settings) for side in live]
+    first = first or [side.run(FIRST_RUNS, settings) for side in live]
     runners = [side.runner(settings) for side in live]
     together = not any(side.is_large for side in live)
     blocks: list[Blocks] = [[] for _ in live]
@@ -191,7 +194,7 @@ def whole_runs(
 
     openers = [runner.whole_runs for runner in runners]
     report = keeping(progress, "comparing whole runs")
-    pace, least = PACES["whole runs"], _LEAST_SESSIONS["whole runs"]
+    pace, least = _pace("whole runs", runners), _LEAST_SESSIONS["whole runs"]
     made = sessions(openers, pace, settings, True, least, is_enough, report)
     blocks = by_side(made, len(runners))
     if len(made) < 2:
@@ -205,6 +208,11 @@ def whole_runs(
         advice = f"two sides may differ by ±{FINEST:.2g} through their places in memory alone"
     exact = f"±{reached:.2g}, not ±{settings.precision:.2g}"
     return blocks, (f"whole runs are compared to {exact}, in {count}: {advice}",)
+
+
+def _pace(what: str, runners: Sequence[Runner]) -> Pace:
+    pace = PACES[what]
+    return replace(pace, block_us=max(pace.block_us, *(each.block_us for each in runners)))
 
 
 def _half_width(blocks: Sequence[Blocks]) -> float:
@@ -224,7 +232,7 @@ def layer_turns(
     signal leaves the sessions that are complete by then.
     """
     made = sessions(
-        [runner.recording for runner in runners], PACES["layers"], settings, together,
+        [runner.recording for runner in runners], _pace("layers", runners), settings, together,
         min(_LEAST_SESSIONS["layers"], settings.sessions),
         lambda made: len(made) >= settings.sessions, keeping(progress, "comparing layers"),
     )  # fmt: skip

@@ -49,11 +49,12 @@ _FRAMEWORK_SETTINGS = frozenset(
 class Runner:
     """Opens a side anew for each session: for undisturbed runs, whose blocks are measured.
 
-    `recording` is for turns of undisturbed and of recorded runs.
+    `recording` is for turns of undisturbed and of recorded runs. A block takes `block_us` at least.
     """
 
     whole_runs: Opener[FloatArray]
     recording: Opener[Turns]
+    block_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class OnnxSide:
             feeds = next(iter(sorted(self.source.glob("test_data_set_*"))), None)
         return profile(
             self.model, batch=batch, runs=runs, warmup=_WARMUP, seed=settings.seed,
-            threads=self._threads(settings), dims=dims, inputs=feeds,
+            threads=self.used_threads(settings), dims=dims, inputs=feeds,
             optimization=self.level(settings), **self._provided(settings),
             confirm=False,  # once for each of many rounds would take too long
             progress=progress, executor=self.executor,
@@ -165,7 +166,7 @@ class OnnxSide:
 
     def _running(self, settings: SideSettings) -> Any:
         """Returns the settings of the executor; they do not depend on what is measured."""
-        chosen = {"threads": self._threads(settings) or None, LEVEL: self.level(settings)}
+        chosen = {"threads": self.used_threads(settings) or None, LEVEL: self.level(settings)}
         return registry.settings_for(self.executor, {**chosen, **self._provided(settings)})
 
     def _provided(self, settings: SideSettings) -> dict[str, Any]:
@@ -178,7 +179,8 @@ class OnnxSide:
             own |= {PROVIDER: self.provider, "provider_options": options}
         return own
 
-    def _threads(self, settings: SideSettings) -> int:
+    def used_threads(self, settings: SideSettings) -> int:
+        """Returns the threads per operator; 0 for all cores."""
         return settings.threads if self.threads is None else self.threads
 
     def _sizes(self, settings: SideSettings) -> tuple[int | None, Mapping[str, int]]:
