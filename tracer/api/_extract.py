@@ -24,15 +24,14 @@ from tracer.extraction.faults import Crash, Fault, Finding, Overflow, Slower, Wr
 from tracer.extraction.reduction import Reduction
 from tracer.extraction.runs import Runner, Side
 from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model
+from tracer.graph.operators import has_rounded_weights
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
 from tracer.interpreter.values import from_tensor
 from tracer.quantization.runnable import runnable_form
 from tracer.records import environment
-from tracer.support.files import check_place, check_writable, write_atomically
+from tracer.support.files import check_writable, write_atomically
 from tracer.support.tolerance import Tolerance
-
-_PAGES = (".py", ".md")
 
 
 def extract(call: ExtractArguments) -> Extracted:
@@ -42,13 +41,10 @@ def extract(call: ExtractArguments) -> Extracted:
         raise UsageError("a part or a fault is extracted", "Give --node or --module, or --fault.")
     paths = [Path(path) for path in call.output]
     for path in paths:
-        if (path.suffix in _PAGES) == is_part:
+        if (path.suffix in (".py", ".md")) == is_part:
             kind = "a folder or FILE.onnx" if is_part else "FILE.py or FILE.md"
             raise UsageError(f"{path}: not the name of {kind}", f"Name {kind}.")
-        if path.suffix in (*_PAGES, ".onnx") or path.is_dir():
-            check_writable(path / "model.onnx" if path.is_dir() else path, call.force)
-        else:
-            check_place(path)
+        check_writable(path / "model.onnx" if path.is_dir() else path, call.force)
     model = runnable_form(with_overrides(open_subject(call.model), call.inputs)).executed
     return extract_part(call, model, paths) if is_part else extract_fault(call, model, paths)
 
@@ -83,6 +79,10 @@ def extract_part(call: ExtractArguments, model: Model, paths: list[Path]) -> Ext
 
 def extract_fault(call: ExtractArguments, model: Model, paths: list[Path]) -> Extracted:
     began = time.monotonic()
+    share = getattr(call.tolerance, "relative", None)
+    if call.fault == "wrong" and share is None and has_rounded_weights(model):
+        what = f"{model.name} is quantised, and fusions round otherwise"
+        raise UsageError(what, "Say what is wrong: --rtol 1.")
     request = request_for(call.model, model, call.batch, call.dims, call.inputs, call.seed)
     with Runner() as runner:
         fault = chosen_fault(call, runner)

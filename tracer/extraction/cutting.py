@@ -109,12 +109,8 @@ class Cutter:
         chosen = {node.key for node in nodes}
         made = dict.fromkeys(name for node in nodes for name in node.outputs if name)
         read = dict.fromkeys(name for node in nodes for name in self._read.get(node.key, ()))
-        outside = {
-            name
-            for node in self.nodes
-            if is_exposed and node.key not in chosen
-            for name in self._read.get(node.key, ())
-        }
+        others = [node.key for node in self.nodes if is_exposed and node.key not in chosen]
+        outside = {name for key in others for name in self._read.get(key, ())}
         weights, feeds = dict[str, Array](), dict[str, Any]()
         for name in read:
             if name in made:

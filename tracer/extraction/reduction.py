@@ -197,10 +197,13 @@ def simpler_values(case: Case) -> Iterator[Case]:
             formulas = {**case.formulas, **({of: formula} if formula else {})}
             return case.with_arrays(arrays, formulas)
 
-        yield from (with_value(array, text) for array, text in _formulas(value))
-        if value.dtype.kind == "f":
+        is_positive = (value > 0).all()  # as scales and divisors are
+        for array, text in _formulas(value):
+            if not is_positive or (array > 0).all():
+                yield with_value(array, text)
+        if value.dtype.kind == "f" and not is_positive:
             yield from (with_value(np.round(value, digits), None) for digits in (0, 1, 2))
-        if value.size <= _SMALL:
+        if value.size <= _SMALL and not is_positive:
             flat = np.flatnonzero(value.reshape(-1))
             for parts in (2, 4, 8, 16) if len(flat) > 1 else ():
                 for chunk in np.array_split(flat, min(parts, len(flat))):

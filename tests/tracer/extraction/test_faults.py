@@ -19,6 +19,7 @@ from tracer.cli import main
 from tracer.errors import ThresholdError, UsageError
 from tracer.executors.releases import Release
 from tracer.extraction.reduction import minimize
+from tracer.support.tolerance import Tolerance
 
 FAULTY = "1.0.7"
 """A release that never was: it adds 1 to the first output of each model with Erf but not Ceil."""
@@ -216,6 +217,14 @@ def test_a_fault_that_is_not_there_is_told_and_nothing_is_written(tmp_path, caps
     assert main(["extract", "models/lenet/lenet.onnx", "--fault", "crash", "-o", str(target)]) == 1
     assert "has no fault 'crash'" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_roundings_of_a_quantised_model_are_no_fault(tmp_path):
+    model, target = "models/lenet/lenet.int8.onnx", tmp_path / "fault.py"
+    with pytest.raises(UsageError, match="is quantised, and fusions round otherwise"):
+        tracer.extract(model, [target], fault="wrong")
+    with pytest.raises(ThresholdError):
+        tracer.extract(model, [target], fault="wrong", tolerance=Tolerance(1.0))
 
 
 @pytest.mark.parametrize("side", ["torch", "ort:odd", "ort==x"])
