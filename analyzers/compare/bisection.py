@@ -206,7 +206,10 @@ def _table(attempts: Attempts) -> tuple[pd.DataFrame, Contrast]:
 
 
 def _rows(attempts: Attempts, before: int | None, place: int) -> Iterator[dict[str, Any]]:
-    """Yields the rows of one that runs: the whole run and the layers of its last round."""
+    """Yields the rows of one that runs: the whole run and the layers of its last round.
+
+    Times are what they were in the first round, by the speed of the first: it is in all rounds.
+    """
     wanted = {place} if before is None else {before, place}
     last = next((each for each in reversed(attempts.rounds) if wanted <= {*each.places}), None)
     if last is None:
@@ -214,6 +217,7 @@ def _rows(attempts: Attempts, before: int | None, place: int) -> Iterator[dict[s
     own, groups, layers = last.places.index(place), last.comparison.groups, last.comparison.layers
     assert layers is not None
     sides = last.comparison.sides
+    speed = attempts.rounds[0].comparison.sides[0].wall.mean / sides[0].wall.mean
     compared, told = [Contrast()] * (1 + len(groups)), {}
     if before is not None:
         other = last.places.index(before)
@@ -228,7 +232,7 @@ def _rows(attempts: Attempts, before: int | None, place: int) -> Iterator[dict[s
     firsts += list(layers[f"ratio_{end}"]) if own else [1.0] * len(layers)
     for name, time_us, first, each in zip(names, spent, firsts, compared, strict=True):
         yield {
-            **name, **told, "time_us": time_us, "ratio_first": first, "ratio": each.ratio,
+            **name, **told, "time_us": speed * time_us, "ratio_first": first, "ratio": each.ratio,
             "ratio_low": each.low, "ratio_high": each.high, "change_us": each.change, "p": each.p,
         }  # fmt: skip
 
