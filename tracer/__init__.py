@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from tracer.analyzers.compare import Comparison
     from tracer.analyzers.compare.bisection import Bisection
     from tracer.analyzers.fusions import Fusions
+    from tracer.analyzers.graph_diff import GraphDiff
     from tracer.api.bisect import bisect
     from tracer.api.compare import SideSettings, compare, compare_bits, sweep
     from tracer.api.count import count
+    from tracer.api.diff import diff
     from tracer.api.export import export
     from tracer.api.extract import extract
     from tracer.api.fingerprint import fingerprint
@@ -77,6 +79,7 @@ __all__ = [
     "Exported",
     "Fingerprint",
     "Fusions",
+    "GraphDiff",
     "InputError",
     "Interpreter",
     "LimitError",
@@ -105,6 +108,7 @@ __all__ = [
     "compare",
     "compare_bits",
     "count",
+    "diff",
     "errors",
     "export",
     "extract",
@@ -132,9 +136,11 @@ _NAMES = {
     "tracer.analyzers.compare": "Comparison",
     "tracer.analyzers.compare.bisection": "Bisection",
     "tracer.analyzers.fusions": "Fusions",
+    "tracer.analyzers.graph_diff": "GraphDiff",
     "tracer.api.bisect": "bisect",
     "tracer.api.compare": "SideSettings compare compare_bits sweep",
     "tracer.api.count": "count",
+    "tracer.api.diff": "diff",
     "tracer.api.export": "export",
     "tracer.api.extract": "extract",
     "tracer.api.fingerprint": "fingerprint",

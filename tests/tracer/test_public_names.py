@@ -26,7 +26,8 @@ CONTAINED = sorted({*FUNCTIONS} - {"load", "merge", "save"})
 
 def test_every_job_of_the_command_line_is_a_function():
     jobs = {"profile", "compare", "bisect", "count", "fusions", "interpret", "export", "quantize",
-            "what_if", "narrow", "tune", "fingerprint", "replay", "reveal", "extract"}  # fmt: skip
+            "what_if", "narrow", "tune", "fingerprint", "replay", "reveal", "extract",
+            "diff"}  # fmt: skip
     assert jobs | {"load", "merge", "save", "sweep", "profile_framework", "compare_bits"} == set(
         FUNCTIONS
     )

@@ -23,7 +23,7 @@ from tracer.support.suggestions import suggest
 
 SECTIONS = {
     "Measure": ("profile", "compare", "bisect", "report", "demo"),
-    "Understand": ("count", "fusions", "interpret", "reveal", "fingerprint", "env", "docs"),
+    "Understand": ("count", "fusions", "diff", "interpret", "reveal", "fingerprint", "env", "docs"),
     "Transform": ("export", "extract", "quantize", "tune", "whatif", "narrow"),
 }
 """Commands in the order of `tracer --help`."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from tracer.errors import InputError
 
 _OF_MODELS = frozenset(
-    ("profile", "count", "fusions", "interpret", "quantize", "tune", "whatif", "narrow")
+    ("profile", "count", "diff", "fusions", "interpret", "quantize", "tune", "whatif", "narrow")
 )
 
 

@@ -1,0 +1,419 @@
+"""Pairs the nodes and tensors of two graphs, by values and by what they read.
+
+Names and the order of the nodes play no part, but for nodes that nothing else tells apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from tracer.accumulators.engine.value_ranges import StoredValues
+from tracer.analyzers.attribution import constants
+from tracer.graph.model import Model
+from tracer.records.tensor_match import Candidates, NumericTensor, match, numeric_tensor
+from tracer.support.types import Array
+
+_COMMUTATIVE = frozenset(("Add", "And", "Equal", "Max", "Mean", "Min", "Mul", "Or", "Sum", "Xor"))
+_OF_SHAPES = ("Shape", "Size")
+_TELLING = 4
+"""The least elements of a weight that tells nodes apart."""
+_STRONG = 2
+"""Agreements of two nodes that pair them before all that have one."""
+Readings = Mapping[str, Mapping[str, int]]
+"""Tensors of the second graph -> equal tensors of the first -> how they are read."""
+
+
+class Graph:
+    """The main graph of a model, and its tensors on each of several inputs.
+
+    `inputs` are in the order of those of the other graph. Nodes that depend on no input are no
+    `nodes`: they are constants.
+    """
+
+    def __init__(
+        self, model: Model, tensors: Sequence[Mapping[str, Any]], inputs: Sequence[str]
+    ) -> None:
+        self.model, self.tensors, self.inputs = model, tensors, inputs
+        main = [node for node in model.nodes if node.scope.path == model.root]
+        self.constant = constants(main)
+        self.nodes = [node for node in main if not self.constant.issuperset(node.outputs)]
+        self.results = [value.name for value in model.graph.output]
+        self.makers = {name: n for n, each in enumerate(self.nodes) for name in each.outputs}
+        self.readers: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for number in range(len(self.nodes)):
+            for slot, name in self.reads(number):
+                self.readers[name].append((number, slot))
+        self._stored = StoredValues(model)
+        self._anchors: dict[int, tuple[Any, ...]] = {}
+
+    def reads(self, number: int) -> Iterator[tuple[int, str]]:
+        """Yields the slots and tensors of a node that depend on an input; 0 for slots alike."""
+        node = self.nodes[number]
+        for slot, name in enumerate(node.inputs):
+            if name and name not in self.constant:
+                yield 0 if node.op_type in _COMMUTATIVE else slot, name
+
+    def following(self, number: int) -> list[str]:
+        """Returns the operators that read the results of a node, "" for the model's own results."""
+        names = self.nodes[number].outputs
+        readers = (n for name in names for n, _ in self.readers.get(name, ()))
+        ends = ["" for name in names if name in self.results]
+        return sorted([*ends, *(self.nodes[n].qualified_type for n in readers)])
+
+    def sources(self, name: str) -> list[int]:
+        """Returns hashes of the weights behind a constant that follows from shapes, sorted.
+
+        There are none behind a constant that does not: its value tells all.
+        """
+        scope, found = self.model.scopes[0], dict[str, int]()
+        names, seen = [name] if self._stored.value(name, scope) is None else [], set[str]()
+        while names:
+            each = names.pop()
+            if each in seen:
+                continue
+            seen.add(each)
+            maker = self.model.dataflow.makers.get((self.model.root, each))
+            if self._stored.tensor(each, scope) is not None:
+                found[each] = hash(np.asarray(self.stored(each)).tobytes())
+            elif maker is not None and maker.op_type not in _OF_SHAPES:
+                names += filter(None, maker.inputs)
+        return sorted(found.values())
+
+    def weights(self, number: int) -> dict[int, str]:
+        """Returns the constants that a node reads, by slot; by order where slots are alike."""
+        node = self.nodes[number]
+        found = {slot: name for slot, name in enumerate(node.inputs) if name in self.constant}
+        return dict(enumerate(found.values())) if node.op_type in _COMMUTATIVE else found
+
+    def stored(self, name: str) -> Array | None:
+        """Returns the value of a constant, in the first run if it follows from shapes."""
+        found = self._stored.value(name, self.model.scopes[0])
+        return self.tensors[0].get(name) if found is None else found
+
+    def anchor(self, number: int) -> tuple[Any, ...]:
+        """The operator of a node and its weights; () where no weight tells it apart."""
+        if number not in self._anchors:
+            values = map(self.stored, self.weights(number).values())
+            weights = [each for each in values if each is not None]
+            is_told = any(np.size(each) >= _TELLING for each in weights)
+            digests = [hash(np.asarray(each).tobytes()) for each in weights]
+            own = (self.nodes[number].qualified_type, *digests) if is_told else ()
+            self._anchors[number] = own
+        return self._anchors[number]
+
+    @cached_property
+    def anchored(self) -> Mapping[tuple[Any, ...], Sequence[int]]:
+        """The nodes by their anchors."""
+        found = defaultdict(list)
+        for number in range(len(self.nodes)):
+            found[self.anchor(number)].append(number)
+        found.pop((), None)
+        return found
+
+
+def equal_tensors(first: Graph, second: Graph, rounded: bool) -> Readings:
+    """Returns which tensors have equal values on all inputs, by the strongest readings alone.
+
+    Tensors of one value tell nothing and are left out. With `rounded`, values may differ by the
+    rounding of quantisation.
+    """
+    found: dict[str, dict[str, int]] | None = None
+    for ours, theirs in zip(first.tensors, second.tensors, strict=True):
+        told = _telling(second, theirs)
+        candidates, here = Candidates(told, rounded), {name: dict[str, int]() for name in told}
+        for name, tensor in _telling(first, ours).items():
+            for other in candidates.near(tensor):
+                before = 0 if found is None else found.get(other, {}).get(name)
+                reading = None if before is None else match(told[other], tensor, rounded)
+                if before is not None and reading is not None:
+                    here[other][name] = max(reading, before)
+        found = here
+    every = found or {}
+    strongest = {name: min(of.values(), default=0) for name, of in every.items()}
+    return {
+        name: {other: how for other, how in of.items() if how == strongest[name]}
+        for name, of in every.items()
+        if of
+    }
+
+
+def _telling(graph: Graph, tensors: Mapping[str, Any]) -> dict[str, NumericTensor]:
+    found = {
+        name: numeric_tensor(value) for name, value in tensors.items() if name not in graph.constant
+    }
+    return {
+        name: tensor
+        for name, tensor in found.items()
+        if tensor is not None and tensor.extremes[0] != tensor.extremes[1]
+    }
+
+
+class Pairing:
+    """Nodes of the `second` graph and their `partners` in the `first`, `groups`, and `tensors`.
+
+    `groups` are nodes of the first graph and what they became; one side is empty for nodes that are
+    new or gone. `tensors` has for inputs and results of paired nodes those of the first graph.
+    """
+
+    def __init__(self, first: Graph, second: Graph, equal: Readings) -> None:
+        self.first, self.second, self.equal = first, second, equal
+        self.partners: dict[int, int] = {}
+        self.tensors = dict(zip(second.inputs, first.inputs, strict=True))
+        self.groups: list[tuple[list[int], list[int]]] = []
+        self._alike = {name for of in equal.values() for name in of}
+        self._free = set(range(len(first.nodes)))
+        self._open = set(range(len(second.nodes)))
+        self._pair_by_values()
+        self._group(self._regions(), only_complete=True)
+        self._pair_by_structure()
+        self._group(self._remains(), only_complete=False)
+
+    def partners_of(self, name: str) -> set[str]:
+        """The tensors of the first graph that a tensor of the second stands for."""
+        own = self.tensors.get(name)
+        return {*self.equal.get(name, ()), *(() if own is None else (own,))}
+
+    def _pair(self, number: int, partner: int) -> None:
+        self.partners[number] = partner
+        self._open.remove(number)
+        self._free.remove(partner)
+        ours, theirs = self.first.nodes[partner].outputs, self.second.nodes[number].outputs
+        for name, other in zip(theirs, ours, strict=False):
+            if name and other:
+                self.tensors.setdefault(name, other)
+
+    def _may_pair(self, number: int, partner: int) -> bool:
+        ours, theirs = self.first.nodes[partner], self.second.nodes[number]
+        return partner in self._free and ours.qualified_type == theirs.qualified_type
+
+    def _pair_by_values(self) -> None:
+        """Pairs nodes of one operator with an equal result; first those that agree in most."""
+        for number in sorted(self._open):
+            makers = (
+                self.first.makers.get(name)
+                for output in self.second.nodes[number].outputs
+                for name in self.equal.get(output, ())
+            )
+            found = {each for each in makers if each is not None and self._may_pair(number, each)}
+            if found:
+                agreements = self._agreements(number)
+                self._pair(number, max(sorted(found), key=agreements.__getitem__))
+
+    def _agreements(self, number: int) -> Counter[int]:
+        """Counts, by nodes that are free, how often they read, feed and hold the same."""
+        found = Counter[int]()
+        for slot, name in self.second.reads(number):
+            for other in self.partners_of(name):
+                found.update({p for p, at in self.first.readers.get(other, ()) if at == slot})
+        for output in self.second.nodes[number].outputs:
+            found.update(self._makers_of_partners(output))
+        for partner in self.first.anchored.get(self.second.anchor(number), ()):
+            found[partner] += _STRONG
+        return Counter({p: n for p, n in found.items() if self._may_pair(number, p)})
+
+    def _makers_of_partners(self, output: str) -> Iterator[int]:
+        """Yields the nodes of the first graph at the places of the readers of a tensor."""
+        for reader, slot in self.second.readers.get(output, ()):
+            if reader in self.partners:
+                for at, name in self.first.reads(self.partners[reader]):
+                    if at == slot and name in self.first.makers:
+                        yield self.first.makers[name]
+        for result, own in zip(self.second.results, self.first.results, strict=False):
+            if result == output and own in self.first.makers:
+                yield self.first.makers[own]
+
+    def _pair_by_structure(self) -> None:
+        """Pairs nodes that agree in two things; where none does, passes the first change."""
+        waiting = deque(sorted(self._open))
+        while True:
+            while waiting:
+                waiting.extend(self._pair_best(waiting.popleft(), _STRONG))
+            steps = (
+                partial(self._replace, alike=True), self._insert, self._remove,
+                partial(self._replace, alike=False), partial(self._pair_best, least=1),
+            )  # fmt: skip
+            waiting.extend(
+                next(filter(None, (s(n) for s in steps for n in sorted(self._open))), ())
+            )
+            if not waiting:
+                return
+
+    def _pair_best(self, number: int, least: int) -> list[int]:
+        """Pairs a node with the one that agrees most, if enough; returns its open neighbours."""
+        found = self._agreements(number) if number in self._open else Counter[int]()
+        best = max(sorted(found), key=found.__getitem__, default=None)
+        possible = len([*self.second.reads(number)]) + len(self.second.anchor(number))
+        if best is None or found[best] < min(least, max(1, possible)):
+            return []
+        self._pair(number, best)
+        return self._neighbours(number)
+
+    def _replace(self, number: int, alike: bool) -> list[int]:
+        """Pairs a node with one that reads the same tensors, in another order or another way.
+
+        With `alike`, operators of one kind read the results of both.
+        """
+        read = [self.partners_of(name) for _, name in self.second.reads(number)]
+        names = {name for each in read for name in each}
+        for partner in sorted({p for name in names for p, _ in self.first.readers.get(name, ())}):
+            left = [name for _, name in self.first.reads(partner)]
+            is_same = len(left) == len(read) and all(each & {*left} for each in read)
+            if not is_same or partner not in self._free or {*left} - names:
+                continue
+            if alike and self.first.following(partner) != self.second.following(number):
+                continue
+            if self._may_pair(number, partner):
+                self._pair(number, partner)
+            else:
+                self._stand_for(number, partner)
+            return self._neighbours(number)
+        return []
+
+    def _stand_for(self, number: int, partner: int) -> None:
+        """Makes a group of a node and one of another operator, whose results have one place."""
+        self._pair(number, partner)
+        del self.partners[number]
+        self.groups.append(([partner], [number]))
+
+    def _insert(self, number: int) -> list[int]:
+        """Passes a new node: its readers are those that its input had."""
+        for _, name in self.second.reads(number):
+            for other in self.partners_of(name):
+                for output in self.second.nodes[number].outputs:
+                    if self._has_readers_of(output, other):
+                        self.tensors[output] = other
+                        self._group([([], [number])], only_complete=False)
+                        return self._neighbours(number)
+        return []
+
+    def _remove(self, number: int) -> list[int]:
+        """Passes a node that is gone: what it read has its readers, a node among them."""
+        for _, name in self.second.reads(number):
+            for other in self.partners_of(name):
+                for gone, _ in self.first.readers.get(other, ()):
+                    for output in self.first.nodes[gone].outputs if gone in self._free else ():
+                        if self._has_readers_of(name, output):
+                            self.tensors[name] = output
+                            self._group([([gone], [])], only_complete=False)
+                            return [number]
+        return []
+
+    def _has_readers_of(self, name: str, other: str) -> bool:
+        """Whether an open node reads one tensor as a free one of its kind reads the other."""
+        free = self.first.readers.get(other, ())
+        return any(
+            number in self._open and slot == at and self._is_alike(number, partner)
+            for number, slot in self.second.readers.get(name, ())
+            for partner, at in free
+        )
+
+    def _is_alike(self, number: int, partner: int) -> bool:
+        own, other = self.second.anchor(number), self.first.anchor(partner)
+        return self._may_pair(number, partner) and (own == other or not own)
+
+    def _neighbours(self, number: int) -> list[int]:
+        """The node, and open nodes that feed or read it."""
+        node = self.second.nodes[number]
+        near = {self.second.makers.get(name) for name in node.inputs}
+        near |= {n for name in node.outputs for n, _ in self.second.readers.get(name, ())}
+        return [number, *sorted(each for each in near if each in self._open and each is not None)]
+
+    def _group(self, groups: Iterable[tuple[list[int], list[int]]], only_complete: bool) -> None:
+        for ours, theirs in groups:
+            if only_complete and not self._is_complete(ours, theirs):
+                continue
+            self.groups.append((ours, theirs))
+            self._free.difference_update(ours)
+            self._open.difference_update(theirs)
+
+    def _is_complete(self, ours: Sequence[int], theirs: Sequence[int]) -> bool:
+        """Whether equal tensors alone leave a group of nodes, and at least one does."""
+        sides = (self.first, ours, self._alike), (self.second, theirs, self.equal)
+        leaving = list[bool]()
+        for graph, group, known in sides:
+            for name in (name for number in group for name in graph.nodes[number].outputs if name):
+                readers = {number for number, _ in graph.readers.get(name, ())}
+                if name in graph.results or not readers <= {*group}:
+                    leaving.append(name in known)
+        return bool(leaving) and all(leaving)
+
+    def _regions(self) -> list[tuple[list[int], list[int]]]:
+        """Groups of open nodes that unequal tensors connect, and those with equal results."""
+        joined = _Joined()
+        self._join_readers(joined, (self._free, self._open), (self._alike, self.equal.keys()))
+        for number in self._open:
+            for output in self.second.nodes[number].outputs:
+                for name in self.equal.get(output, ()):
+                    maker = self.first.makers.get(name)
+                    if maker in self._free and maker is not None:
+                        joined.join((1, number), (0, maker))
+        for ours, theirs in joined.groups():  # what computes something is a part of what reads it
+            if not (ours and theirs) and not self._passes(ours, theirs):
+                self._join_readers(joined, ({*ours}, {*theirs}), (set(), set()))
+        return joined.groups()
+
+    def _remains(self) -> list[tuple[list[int], list[int]]]:
+        """Groups of the nodes that are left, by tensors that they share and by their readers."""
+        joined = _Joined()
+        self._join_readers(joined, (self._free, self._open), (set(), set()))
+        for number in self._open:
+            for output in self.second.nodes[number].outputs:
+                for maker in self._makers_of_partners(output):
+                    if maker in self._free:
+                        joined.join((1, number), (0, maker))
+        return joined.groups()
+
+    def _join_readers(
+        self, joined: _Joined, nodes: tuple[Set[int], Set[int]], cuts: tuple[Set[str], Set[str]]
+    ) -> None:
+        """Joins nodes of both graphs with the open readers of their outputs, but for the cuts."""
+        sides = (self.first, self._free), (self.second, self._open)
+        for side, (graph, open_nodes) in enumerate(sides):
+            for number in nodes[side]:
+                joined.add((side, number))
+                for name in set(graph.nodes[number].outputs) - cuts[side]:
+                    for reader, _ in graph.readers.get(name, ()):
+                        if reader in open_nodes:
+                            joined.join((side, number), (side, reader))
+
+    def _passes(self, ours: Sequence[int], theirs: Sequence[int]) -> bool:
+        """Whether a tensor that leaves a group of one graph equals one that enters it."""
+        graph = self.first if ours else self.second
+        nodes = [graph.nodes[number] for number in (*ours, *theirs)]
+        made = {name for node in nodes for name in node.outputs}
+        read = {name for node in nodes for name in node.inputs} - made
+        if theirs:
+            return any(self.partners_of(a) & self.partners_of(b) for a in made for b in read)
+        return any(made & of.keys() and read & of.keys() for of in self.equal.values())
+
+
+class _Joined:
+    """Nodes of both graphs, as (0 or 1, number), in disjoint sets."""
+
+    def __init__(self) -> None:
+        self._above: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def add(self, node: tuple[int, int]) -> None:
+        self._above.setdefault(node, node)
+
+    def join(self, one: tuple[int, int], other: tuple[int, int]) -> None:
+        self._above[self._top(one)] = self._top(other)
+
+    def groups(self) -> list[tuple[list[int], list[int]]]:
+        """Returns the nodes of the first and of the second graph of each set."""
+        sets: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
+        for node in sorted(self._above):
+            sets.setdefault(self._top(node), ([], []))[node[0]].append(node[1])
+        return list(sets.values())
+
+    def _top(self, node: tuple[int, int]) -> tuple[int, int]:
+        self.add(node)
+        while self._above[node] != node:
+            self._above[node] = self._above[self._above[node]]
+            node = self._above[node]
+        return node

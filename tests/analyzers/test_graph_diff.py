@@ -1,0 +1,184 @@
+"""What changed between two graphs, found without names: planted changes, and optimised graphs."""
+
+import random
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import helper, numpy_helper
+
+import tracer
+from models import families
+from tests.nets import Builder
+from tracer.errors import InputError
+
+MODELS = ("lenet/lenet", "resnet_cifar/resnet20", "transformer/transformer", "gpt/gpt",
+          "lenet/lenet.int8")  # fmt: skip
+
+
+def path_of(name):
+    return families.FOLDER / f"{name}.onnx"
+
+
+def scrambled(proto, seed=0):
+    """The same graph with other names, in another order that runs, without metadata."""
+    own, random_ = onnx.ModelProto.FromString(proto.SerializeToString()), random.Random(seed)
+    graph, names = own.graph, {"": ""}
+
+    def renamed(name):
+        return names.setdefault(name, f"{random_.randrange(10**9)}_{len(names)}")
+
+    del graph.value_info[:]
+    for each in (*graph.input, *graph.output, *graph.initializer):
+        each.name = renamed(each.name)
+    for node in graph.node:
+        node.name = f"n{random_.randrange(10**9)}"
+        node.input[:], node.output[:] = map(renamed, node.input), map(renamed, node.output)
+        del node.metadata_props[:]
+    known = {"", *(each.name for each in (*graph.input, *graph.initializer))}
+    left, order = list(graph.node), []
+    while left:
+        node = random_.choice([each for each in left if known.issuperset(each.input)])
+        left.remove(node)
+        order.append(onnx.NodeProto.FromString(node.SerializeToString()))
+        known.update(node.output)
+    del graph.node[:]
+    graph.node.extend(order)
+    return own
+
+
+def found(first, second, folder):
+    """The changes from a file to a model."""
+    onnx.save(second, folder / "second.onnx")
+    return tracer.diff(first, folder / "second.onnx", in_process=True)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_other_names_and_another_order_are_no_change(name, tmp_path):
+    result = found(path_of(name), scrambled(onnx.load(path_of(name))), tmp_path)
+    assert result.changes == ()
+    assert len(result.same) == result.nodes[0] == result.nodes[1]
+    assert {pair.reading for pair in result.tensors} == {"equal"}
+
+
+def other_weight(graph):
+    """One number of a convolution's weights."""
+    node = next(n for n in graph.node if n.op_type == "Conv" and "311" in n.name)
+    weights = next(w for w in graph.initializer if w.name == node.input[1])
+    values = numpy_helper.to_array(weights).copy()
+    values.flat[7] += 1.0
+    weights.CopyFrom(numpy_helper.from_array(values, weights.name))
+    return "changed", (node.name,), "W: 1 of 512 differ, by 1 at most"
+
+
+def other_attribute(graph):
+    node = next(n for n in graph.node if n.op_type == "BatchNormalization")
+    next(a for a in node.attribute if a.name == "epsilon").f = 0.5
+    return "changed", (node.name,), "epsilon"
+
+
+def other_operator(graph):
+    node = [n for n in graph.node if n.op_type == "Relu"][5]
+    node.op_type = "Sigmoid"
+    return "became", (node.name,), "Relu → Sigmoid"
+
+
+def new_node(graph):
+    node = [n for n in graph.node if n.op_type == "Conv"][3]
+    added = helper.make_node("Tanh", ["before"], [node.output[0]], "added")
+    node.output[0] = "before"
+    nodes = [*graph.node]
+    nodes.insert(nodes.index(node) + 1, added)
+    nodes = [onnx.NodeProto.FromString(each.SerializeToString()) for each in nodes]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return "new", (), "Tanh"
+
+
+def gone_node(graph):
+    node = [n for n in graph.node if n.op_type == "Relu"][4]
+    for each in graph.node:
+        read = [*each.input]
+        each.input[:] = [node.input[0] if x == node.output[0] else x for x in read]
+    graph.node.remove(node)
+    return "gone", (node.name,), "Relu"
+
+
+def other_input(graph):
+    """A convolution that skips the one before it."""
+    convs = [n for n in graph.node if n.op_type == "Conv"]
+    convs[4].input[0] = convs[3].input[0]
+    return "changed", (convs[4].name,), "X is '"
+
+
+@pytest.mark.parametrize(
+    "plant", [other_weight, other_attribute, other_operator, new_node, gone_node, other_input]
+)
+def test_a_planted_change_is_found_and_nothing_else(plant, tmp_path):
+    first = path_of("resnet_cifar/resnet20")
+    proto = onnx.load(first)
+    kind, before, what = plant(proto.graph)
+    result = found(first, scrambled(proto, 3), tmp_path)
+    (change,) = result.changes
+    assert (change.kind, change.before) == (kind, before)
+    assert what in change.what
+    assert len(result.same) >= result.nodes[0] - 1
+    readings = {pair.reading for pair in result.tensors}
+    assert readings == {"equal", "other values"}  # before and behind the change
+
+
+def test_weights_that_no_input_of_the_run_reaches_are_compared(tmp_path):
+    first = path_of("gpt/gpt")
+    proto = onnx.load(first)
+    table = next(w for w in proto.graph.initializer if "position" in w.name or "wpe" in w.name)
+    values = numpy_helper.to_array(table).copy()
+    values[-1] += 1  # of the last position, which short inputs do not have
+    table.CopyFrom(numpy_helper.from_array(values, table.name))
+    (change,) = found(first, proto, tmp_path).changes
+    assert "other weights" in change.what or "differ" in change.what
+
+
+@pytest.mark.parametrize("level", ["BASIC", "EXTENDED", "ALL"])
+@pytest.mark.parametrize("name", MODELS)
+def test_tensors_that_keep_their_names_in_an_optimised_graph_are_mapped(name, level, tmp_path):
+    """onnxruntime keeps the names of the tensors that stay: they tell what is right."""
+    options, path = ort.SessionOptions(), tmp_path / "second.onnx"
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_ENABLE_{level}")
+    options.optimized_model_filepath, options.log_severity_level = str(path), 4
+    ort.InferenceSession(path_of(name), options, providers=["CPUExecutionProvider"])
+    result = tracer.diff(path_of(name), path, in_process=True)
+    mapped = {pair.after: pair.before for pair in result.tensors}
+    names = {name for node in onnx.load(path_of(name)).graph.node for name in node.output}
+    kept = {name for node in onnx.load(path).graph.node for name in node.output} & names
+    assert {name: mapped[name] for name in kept & mapped.keys()} == {
+        name: name for name in kept & mapped.keys()
+    }
+    keys = [key for change in result.changes for key in change.before]
+    assert len(keys) + len(result.same) == result.nodes[0]  # each node has one fate
+    assert not any(change.kind == "gone" for change in result.changes)
+
+
+def test_a_float_type_an_opset_and_a_folded_normalisation(tmp_path):
+    net = Builder("net", x=("N", 3, 8, 8))
+    net.node("Conv", "c", "x", net.weight("w", 4, 3, 3, 3))
+    scales = [net.constant(n, np.abs(net.rng.normal(1, 0.1, 4)).astype(np.float32)) for n in "sbmv"]
+    net.node("BatchNormalization", "n", "c", *scales)
+    net.node("Relu", "r", "n")
+    proto = net.model("r")
+    onnx.save(proto, tmp_path / "first.onnx")
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(tmp_path / "folded.onnx")
+    ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    folded = onnx.load(tmp_path / "folded.onnx")
+    (change,) = found(tmp_path / "first.onnx", folded, tmp_path).changes
+    assert (change.kind, change.what) == ("became", "Conv + BatchNormalization → Conv")
+    proto.opset_import[0].version += 1
+    (change,) = found(tmp_path / "first.onnx", proto, tmp_path).changes
+    assert change.what.startswith("opset ")
+
+
+def test_other_inputs_are_refused(tmp_path):
+    with pytest.raises(InputError, match="inputs"):
+        tracer.diff(path_of("lenet/lenet"), path_of("gpt/gpt"), in_process=True)

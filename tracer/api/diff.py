@@ -1,0 +1,124 @@
+"""`tracer.diff`: what changed between two graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracer.api import _calls
+from tracer.api._calls import Contained, contained
+from tracer.errors import InputError, ModelError
+from tracer.support.arguments import ANYTHING, argument, option
+
+if TYPE_CHECKING:
+    from tracer.analyzers.graph_diff import GraphDiff
+    from tracer.exporters.subject import ModelSource
+    from tracer.graph.model import Model
+    from tracer.inputs.feedset import Feeds
+
+
+@dataclass(frozen=True)
+class DiffArguments(Contained):
+    """The arguments of `diff`."""
+
+    first: ModelSource = argument(rule=ANYTHING)
+    second: ModelSource = argument(rule=ANYTHING)
+    _: KW_ONLY
+    batch: int | None = _calls.batch("1")
+    dims: Mapping[str, int] | None = _calls.dims(common=True)
+    inputs: str | Path | None = option(
+        "Input values to compare on, by the names of A: an .npz file or a test_data_set folder.  "
+        "[default: random, twice]",
+        None, group=_calls.INPUT, reads=("path",), common=True,
+    )  # fmt: skip
+    seed: int = _calls.seed()
+    threads: int = _calls.threads()
+    register: Sequence[str | Path] = _calls.register()
+
+
+@contained(DiffArguments)
+def diff(call: DiffArguments) -> GraphDiff:
+    """Returns what changed from the graph of `first` to that of `second`, not by their names.
+
+    Both run in onnxruntime without optimisation, on `inputs` or on two sets of random ones. Inputs
+    of the second have the names of the first, or else its order. Nodes of one operator with equal
+    results are the same; other nodes between equal tensors became each other; behind a change,
+    nodes are matched by what they read, by their weights and by their readers. Bodies of If, Loop
+    and Scan are parts of their node.
+
+    Raises the errors of `tracer.errors` for models that cannot run, and InputError for models with
+    other inputs.
+
+    >>> import tracer
+    >>> lenet = "models/lenet/lenet.onnx"
+    >>> tracer.diff(lenet, lenet).changes
+    ()
+    """
+    from tracer.analyzers.graph_diff import compare_graphs
+    from tracer.analyzers.graph_diff.pairing import Graph, equal_tensors
+    from tracer.exporters.subject import open_subject
+    from tracer.graph.operators import rounds_values
+    from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
+    from tracer.quantization.runnable import runnable_form
+
+    first, second = (
+        runnable_form(with_overrides(open_subject(source), call.inputs)).executed
+        for source in (call.first, call.second)
+    )
+    names, own = ([value.name for value in model.inputs] for model in (first, second))
+    if len(names) != len(own):
+        raise InputError(
+            f"{first.name} has {len(names)} inputs and {second.name} {len(own)}",
+            "Graphs with the same inputs are compared, by name or in order.",
+        )
+    own = names if {*names} == {*own} else own
+    request = request_for(call.first, first, call.batch, call.dims, call.inputs, call.seed)
+    feedset, ran = on_sizes_that_run(request, lambda feeds: _tensors(first, feeds.feeds, call))
+    before, after = [ran], list[Mapping[str, Any]]()
+    for each in (feedset, *request.further_feeds(feedset)):
+        call.report(len(after), 2, "running both models")
+        before += [_tensors(first, each.feeds, call)] if after else []
+        feeds = dict(zip(own, map(each.feeds.__getitem__, names), strict=True))
+        after.append(_tensors(second, feeds, call))
+    graphs = Graph(first, before, names), Graph(second, after, own)
+    call.report(0, 0, "comparing values")
+    rounded = any(rounds_values(node.op_type) for node in (*first.nodes, *second.nodes))
+    settings = {
+        "batch": call.batch, "dims": dict(call.dims or {}), "seed": call.seed,
+        "inputs": None if call.inputs is None else str(call.inputs),
+    }  # fmt: skip
+    notes = (*first.notes, *second.notes, *feedset.notes)
+    return compare_graphs(*graphs, equal_tensors(*graphs, rounded), settings, notes)
+
+
+def _tensors(model: Model, feeds: Feeds, call: DiffArguments) -> Mapping[str, Any]:
+    """Returns every tensor of the main graph, and the inputs, in the types of the model.
+
+    Products of integers are the interpreter's if it has all operators: some processors saturate.
+    """
+    import numpy as np
+    from onnx import helper
+
+    from tracer.executors import registry
+    from tracer.graph.operators import computes_in_integers
+    from tracer.inputs.feedset import FeedSet
+
+    types = {value.name: value.type.tensor_type.elem_type for value in model.inputs}
+    own = {
+        name: np.asarray(value, helper.tensor_dtype_to_np_dtype(types[name]))
+        for name, value in feeds.items()
+    }
+
+    def run(name: str, **chosen: Any) -> Mapping[str, Any]:
+        chosen |= {"threads": call.threads or None, "register": call.register or None}
+        settings = registry.settings_for(name, chosen)
+        found = registry.find_tensors(name).tensors(model, FeedSet(own, None), settings)
+        return {**own, **found.by_name}
+
+    if any(computes_in_integers(node.op_type) for node in model.nodes):
+        with suppress(ModelError):
+            return run(registry.REFERENCE)
+    return run("onnxruntime", optimization="none")
