@@ -39,7 +39,8 @@ def extract(call: ExtractArguments) -> Extracted:
     is_part = bool(call.node or call.module)
     if is_part == (call.fault is not None):
         raise UsageError("a part or a fault is extracted", "Give --node or --module, or --fault.")
-    paths = [Path(path) for path in call.output]
+    named = [call.output] if isinstance(call.output, str | Path) else call.output
+    paths = [Path(path) for path in named]
     for path in paths:
         if (path.suffix in (".py", ".md")) == is_part:
             kind = "a folder or FILE.onnx" if is_part else "FILE.py or FILE.md"

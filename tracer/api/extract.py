@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
-from tracer.support.arguments import PATH, RULES, TEXT, amount, maybe, option, several
+from tracer.support.arguments import PATH, RULES, TEXT, amount, either, maybe, option, several
 
 if TYPE_CHECKING:
     from tracer.exporters.subject import ModelSource
@@ -28,10 +28,11 @@ class ExtractArguments(Contained):
     GROUPS = (_PART, _FAULT, _calls.INPUT, "Output")
 
     model: ModelSource
-    output: Sequence[str | Path] = option(
+    output: str | Path | Sequence[str | Path] = option(
         "What to write: a folder or FILE.onnx for a part, FILE.py and FILE.md for a fault. "
         "Repeatable.",
-        group="Output", flag="-o --output", rule=several(PATH), multiple=True, common=True,
+        group="Output", flag="-o --output", rule=either(PATH, several(PATH)), multiple=True,
+        reads=several(PATH).reads, common=True,
     )  # fmt: skip
     _: KW_ONLY
     node: Sequence[str] = option(

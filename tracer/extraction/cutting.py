@@ -169,6 +169,8 @@ def find_nodes(model: Model, nodes: Sequence[str], modules: Sequence[str]) -> li
         named = next((n.key for n in model.nodes if name in (n.key, *n.outputs)), None)
         if named is None:
             near = suggest(name, [node.key for node in model.nodes])
+            if any(node.module == name for node in model.nodes):
+                near = f"It is a module: --module {name}."
             raise UsageError(
                 f"{model.name} has no node '{name}'", near or "tracer count lists them."
             )

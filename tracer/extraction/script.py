@@ -25,10 +25,12 @@ from tracer.extraction.runs import LEVELS, Side
 from tracer.graph.model import node_protos
 from tracer.records.environment import cpu_model
 from tracer.support.types import Array
+from tracer.text import line
 
 _MOST_LITERAL = 48
 """Elements of an array that is written out."""
 _MOST_LINES = 60
+_WITHIN_STRING = {ord('"'): "'", ord("\\"): "/"}
 
 _RUN = """
 def run(level):
@@ -116,7 +118,9 @@ def script(
     head += "\nimport numpy as np\nimport onnx\nimport onnx.parser\n"
     interpreting = "from tracer.extraction.runs import count_overflows\n"
     head += interpreting if kind == "overflow" else "import onnxruntime as ort\n"
-    told = f"Expected: {finding.expects}.\nSeen: {finding.sees}.\n\n"
+    # names of a model may hold whatever ends a string
+    seen = (line(each).translate(_WITHIN_STRING) for each in (finding.expects, finding.sees))
+    told = "Expected: {}.\nSeen: {}.\n\n".format(*seen)
     text = f'"""{told}Exits 1 while the fault is there, 0 when it is gone.\n"""\n\n{head}\n{text}'
     is_long = text.count("\n") > _MOST_LINES and not is_packed
     return script(kind, case, finding, sides, is_packed=True) if is_long else text

@@ -102,7 +102,16 @@ def test_commands_stand_in_three_sections():
             sections.setdefault(title, []).append(line.split()[0])
     assert sections == {
         "Measure:": ["profile", "compare", "bisect", "report", "demo"],
-        "Understand:": ["count", "fusions", "interpret", "reveal", "fingerprint", "env", "docs"],
+        "Understand:": [
+            "count",
+            "fusions",
+            "diff",
+            "interpret",
+            "reveal",
+            "fingerprint",
+            "env",
+            "docs",
+        ],
         "Transform:": ["export", "extract", "quantize", "tune", "whatif", "narrow"],
     }
 

@@ -1,5 +1,6 @@
 """Models that are shrunk while their fault stays, and the scripts that show it."""
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -93,6 +94,23 @@ def chain(tmp_path):
     proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
     onnx.save(proto, tmp_path / "chain.onnx")
     return tmp_path / "chain.onnx"
+
+
+def test_a_name_of_the_model_is_no_code_of_the_script(chain, faulty, tmp_path):
+    proto, pwned = onnx.load(chain), tmp_path / "pwned"
+    name = f'y"""\nopen({str(pwned)!r}, "w")\n"""\\'
+    proto.graph.output[0].name = proto.graph.node[-1].output[0] = name
+    onnx.save(proto, chain)
+    target = tmp_path / "fault.py"
+    options = {"fault": "wrong", "ort": FAULTY, "against": "interpreter", "in_process": True}
+    result = tracer.extract(chain, target, shrink_seconds=0.001, **options)
+    assert "pwned" in result.expects
+    module = ast.parse(target.read_text())
+    assert "pwned" in ast.get_docstring(module)
+    assert not any(isinstance(each, ast.Call) and getattr(each.func, "id", "") == "open"
+                   for each in ast.walk(module))  # fmt: skip
+    assert run_script(target, faulty) == 1
+    assert not pwned.exists()
 
 
 def dividing(path):
