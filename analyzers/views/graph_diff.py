@@ -43,7 +43,7 @@ def _sentence(result: GraphDiff) -> str:
 def _tensors(result: GraphDiff) -> str:
     others = sum(each.reading == PAIRED for each in result.tensors)
     rest = f", {others:,} of them with other values" if others else ""
-    return f"{plural(len(result.tensors), 'tensor')} stand for one of the first graph{rest}"
+    return f"{plural(len(result.tensors), 'tensor')} have a partner in the first graph{rest}"
 
 
 def table(result: GraphDiff, options: ViewOptions) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from tracer.api import _calls
 from tracer.api._calls import Contained, contained
 from tracer.errors import InputError, ModelError
 from tracer.support.arguments import ANYTHING, argument, option
+from tracer.text import plural
 
 if TYPE_CHECKING:
     from tracer.analyzers.graph_diff import GraphDiff
@@ -71,7 +72,7 @@ def diff(call: DiffArguments) -> GraphDiff:
     names, own = ([value.name for value in model.inputs] for model in (first, second))
     if len(names) != len(own):
         raise InputError(
-            f"{first.name} has {len(names)} inputs and {second.name} {len(own)}",
+            f"{first.name} has {plural(len(names), 'input')} and {second.name} {len(own)}",
             "Graphs with the same inputs are compared, by name or in order.",
         )
     own = names if {*names} == {*own} else own

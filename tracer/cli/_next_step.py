@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tracer.analyzers.compare import Comparison
     from tracer.analyzers.compare.bisection import Bisection
     from tracer.analyzers.fusions import Fusions
+    from tracer.analyzers.graph_diff import GraphDiff
     from tracer.exporters.records import Exported
     from tracer.records.environment import Environment
     from tracer.records.trace import Trace
@@ -244,6 +245,12 @@ def _after_comparison(result: Comparison, typed: Typed) -> Steps:
     else:
         flag = "--optimization" if setting in OPTIMIZATIONS else "--provider"
         yield typed.next("profile", [name], *((flag, setting) if setting else ())), why
+
+
+@_after("GraphDiff")
+def _after_diff(result: GraphDiff, typed: Typed) -> Steps:
+    if result.changes:
+        yield typed.next("compare", typed.subjects), "measures the times and values of both"
 
 
 @_after("Bisection")

@@ -70,7 +70,7 @@ class Typed:
     @property
     def subjects(self) -> tuple[str, ...]:
         """Returns models, sides or traces as they were typed; none from standard input."""
-        known = (self.texts(name) for name in ("sides", "traces", "source", "model"))
+        known = (self.texts(name) for name in ("sides", "models", "traces", "source", "model"))
         found = next(filter(None, known), ())
         return () if STANDARD_INPUT in found else found
 

@@ -173,3 +173,8 @@ def test_the_box_fits_and_its_command_can_be_pasted(width, first):
     assert max(map(len, text.splitlines())) <= width
     pasted = re.search(r"tracer (?:\\\n|.)*?(?=   \S|\n| *│)", text)[0]
     assert shlex.split(pasted.replace("\\\n", "")) == command
+
+
+def test_two_graphs_that_differ_are_compared(capfd):
+    sides = [str(LENET / "lenet.onnx"), str(LENET / "lenet.int8.onnx")]
+    assert next_of(capfd, "diff", *sides) == ["tracer", "compare", *sides]
