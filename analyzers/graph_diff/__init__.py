@@ -202,6 +202,22 @@ def _slot(node: Node, slot: int) -> str:
     return formal[min(slot, len(formal) - 1)].name
 
 
+def _equal_constants(first: Graph, second: Graph) -> Mapping[str, str]:
+    """Returns, for constants that nodes of the second graph compute, equal ones of the first."""
+    by_value, found = dict[tuple[Any, ...], str](), dict[str, str]()
+    for graph in (first, second):
+        nodes = [node for node in graph.model.nodes if node.scope.path == graph.model.root]
+        for name in (name for node in nodes for name in node.outputs if name in graph.constant):
+            value = graph.stored(name)
+            if isinstance(value, np.ndarray):
+                key = value.dtype.str, value.shape, hash(value.tobytes())
+                if graph is first:
+                    by_value.setdefault(key, name)
+                elif key in by_value:
+                    found[name] = by_value[key]
+    return found
+
+
 def _reading(pairing: Pairing, partner: str, name: str) -> int | None:
     """Returns how a tensor of one value reads, which proves nothing alone; None for others."""
     readings = [
@@ -325,6 +341,9 @@ def _tensor_pairs(pairing: Pairing) -> Iterator[TensorPair]:
         weights, others = first.weights(each), second.weights(number)
         for slot in sorted({*weights} & {*others}):
             constants.setdefault(others[slot], weights[slot])
+    for name, partner in _equal_constants(first, second).items():
+        if name not in constants:
+            yield TensorPair(partner, name, READINGS[SAME_SHAPE])
     for name, partner in constants.items():
         difference = _of_constants(pairing, partner, name)
         yield TensorPair(partner, name, PAIRED if difference else READINGS[SAME_SHAPE])

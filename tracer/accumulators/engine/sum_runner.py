@@ -273,9 +273,10 @@ class SumRunner:
         depth, _, width = numbers.shape
         left = np.ones((1, depth), np.int16)
         for rows, those, accumulator in self._by_width(channels):
-            right = numbers[:, rows].reshape(depth, -1)
+            part = numbers[:, rows]
+            right = part.reshape(depth, part.shape[1] * width)
             sums = self._sum(left, right, None, Terms(depth), those, accumulator)
-            out[rows] = sums.reshape(-1, width)
+            out[rows] = sums.reshape(part.shape[1:])
 
     def _sum(
         self, left: Array, right: Array, bias: Array | None, terms: Terms,
