@@ -168,7 +168,7 @@ def test_each_fault_is_found_in_releases_that_have_it(model, plant, capfd, tmp_p
              for part in ("-o", str(tmp_path / name))]  # fmt: skip
     code = tracer.cli.main(["bisect", model, "--ort", "1.0.1:1.0.6", "--every", "--threads", "1",
                             "--fault", "values,crash", *files])  # fmt: skip
-    out = " ".join(capfd.readouterr().out.split())
+    out = " ".join(capfd.readouterr().out.replace("\\\n", "").split())  # a long line goes on
     assert code == 1
     found = json.loads((tmp_path / "b.json").read_text())
     named = {each["fault"]: (each["before"], each["name"]) for each in found["findings"]}
