@@ -72,17 +72,25 @@ def out_of_memory(what: str) -> LimitError:
     return LimitError(what, "Try a smaller batch, or raise --max-memory.")
 
 
-_NO_MEMORY = ("can't allocate", "annot allocate memory", "bad_alloc", "can't start new thread")
-"""What Python, libc and C++ say of an allocation that failed, where no MemoryError rises."""
+_NO_MEMORY = (
+    "can't allocate", "annot allocate memory", "Failed to allocate memory", "bad allocation",
+    "bad_alloc", "can't start new thread",
+)  # fmt: skip
+"""What Python, libc, C++ and runtimes say of an allocation that failed, beside a MemoryError."""
 
 
 def is_lack_of_memory(error: BaseException | None) -> bool:
     """Returns whether an exception came of an allocation that failed, whatever it has become."""
     while error is not None:
-        if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+        if isinstance(error, MemoryError) or tells_of_memory(str(error)):
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def tells_of_memory(message: str) -> bool:
+    """Returns whether a message tells of an allocation that failed."""
+    return any(words in message for words in _NO_MEMORY)
 
 
 @contextmanager

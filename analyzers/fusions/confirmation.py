@@ -20,6 +20,7 @@ from tracer.graph.model import Model, Node
 from tracer.graph.operators import CONVERSIONS
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel
+from tracer.support.disjoint_sets import DisjointSets
 
 CONFIRMED = "confirmed"
 WRONG = "fused wrongly"
@@ -319,7 +320,7 @@ def regions(
                 if name in evidence.reordered or region.keys(position).isdisjoint(computed):
                     for reader in readers[name]:
                         region.join(position, reader)
-    return tuple(region.all())
+    return tuple(map(tuple, region.all()))
 
 
 def _known_by_name(kernel: Kernel, group: Group, nodes: Mapping[str, Node]) -> bool:
@@ -330,33 +331,22 @@ def _known_by_name(kernel: Kernel, group: Group, nodes: Mapping[str, Node]) -> b
     return kernel.node in group
 
 
-class _Regions:
-    """Positions of kernels, joined to disjoint sets, and the nodes of each."""
+class _Regions(DisjointSets[int]):
+    """Positions of kernels, and the nodes of each set."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
-        self._above = list(range(len(groups)))
+        super().__init__()
         self._keys = [set(group) for group in groups]
+        for position in range(len(groups)):
+            self.add(position)
 
     def join(self, one: int, other: int) -> None:
         """Makes one region of the regions of two kernels."""
-        low, high = sorted((self._top(one), self._top(other)))
-        if low != high:
-            self._above[high] = low
-            self._keys[low] |= self._keys[high]
+        below, above = self.top(one), self.top(other)
+        if below != above:
+            super().join(below, above)
+            self._keys[above] |= self._keys[below]
 
     def keys(self, position: int) -> Set[str]:
         """Returns the nodes of the region of a kernel."""
-        return self._keys[self._top(position)]
-
-    def all(self) -> Iterable[tuple[int, ...]]:
-        """Returns the regions, in the order of their first kernels."""
-        members: dict[int, list[int]] = defaultdict(list)
-        for position in range(len(self._above)):
-            members[self._top(position)].append(position)
-        return map(tuple, members.values())
-
-    def _top(self, position: int) -> int:
-        while self._above[position] != position:
-            self._above[position] = self._above[self._above[position]]
-            position = self._above[position]
-        return position
+        return self._keys[self.top(position)]

@@ -190,7 +190,7 @@ def _differences(pairing: Pairing, number: int, partner: int) -> Iterator[str]:
 def _is_kept(pairing: Pairing, name: str) -> bool:
     """Whether a tensor of the first graph is an input, or the result of a node with a partner."""
     maker = pairing.first.makers.get(name)
-    return maker is None or maker in pairing.partners.values()
+    return maker is None or maker in pairing.kept
 
 
 def _slot(node: Node, slot: int) -> str:

@@ -8,14 +8,21 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tracer.accumulators.engine.value_ranges import StoredValues
 from tracer.analyzers.attribution import constants
 from tracer.graph.model import Model
-from tracer.records.tensor_match import Candidates, NumericTensor, match, numeric_tensor
+from tracer.records.tensor_match import (
+    SAME_SHAPE,
+    Candidates,
+    NumericTensor,
+    match,
+    numeric_tensor,
+)
+from tracer.support.disjoint_sets import DisjointSets
 from tracer.support.types import Array
 
 _COMMUTATIVE = frozenset(("Add", "And", "Equal", "Max", "Mean", "Min", "Mul", "Or", "Sum", "Xor"))
@@ -120,37 +127,49 @@ def equal_tensors(first: Graph, second: Graph, rounded: bool) -> Readings:
     """Returns which tensors have equal values on all inputs, by the strongest readings alone.
 
     Tensors of one value tell nothing and are left out. With `rounded`, values may differ by the
-    rounding of quantisation.
+    rounding of quantisation. Tensors of the same bits are compared once.
     """
-    found: dict[str, dict[str, int]] | None = None
-    for ours, theirs in zip(first.tensors, second.tensors, strict=True):
-        told = _telling(second, theirs)
-        candidates, here = Candidates(told, rounded), {name: dict[str, int]() for name in told}
-        for name, tensor in _telling(first, ours).items():
-            for other in candidates.near(tensor):
-                before = 0 if found is None else found.get(other, {}).get(name)
-                reading = None if before is None else match(told[other], tensor, rounded)
-                if before is not None and reading is not None:
-                    here[other][name] = max(reading, before)
+    ours, theirs = _kinds(first), _kinds(second)
+    found = [dict.fromkeys(range(len(ours)), SAME_SHAPE) for _ in theirs]
+    for run in range(len(first.tensors)):
+        told = {number: kind.tensors[run] for number, kind in enumerate(theirs)}
+        candidates, here = Candidates(told, rounded), [dict[int, int]() for _ in theirs]
+        for number, kind in enumerate(ours):
+            for other in candidates.near(kind.tensors[run]):
+                before = found[other].get(number)
+                if before is None:
+                    continue
+                reading = match(told[other], kind.tensors[run], rounded)
+                if reading is not None:
+                    here[other][number] = max(reading, before)
         found = here
-    every = found or {}
-    strongest = {name: min(of.values(), default=0) for name, of in every.items()}
-    return {
-        name: {other: how for other, how in of.items() if how == strongest[name]}
-        for name, of in every.items()
-        if of
-    }
+    equal: dict[str, Mapping[str, int]] = {}
+    for kind, readings in zip(theirs, found, strict=True):
+        best = min(readings.values(), default=SAME_SHAPE)
+        alike = [ours[number].names for number, how in readings.items() if how == best]
+        same = {name: best for names in alike for name in names}
+        equal |= {name: same for name in kind.names if same}
+    return equal
 
 
-def _telling(graph: Graph, tensors: Mapping[str, Any]) -> dict[str, NumericTensor]:
-    found = {
-        name: numeric_tensor(value) for name, value in tensors.items() if name not in graph.constant
-    }
-    return {
-        name: tensor
-        for name, tensor in found.items()
-        if tensor is not None and tensor.extremes[0] != tensor.extremes[1]
-    }
+class _Kind(NamedTuple):
+    """Tensors of the same bits in all runs: their names, and one of them in each run."""
+
+    names: list[str]
+    tensors: list[NumericTensor]
+
+
+def _kinds(graph: Graph) -> list[_Kind]:
+    found = dict[tuple[Any, ...], _Kind]()
+    for name in graph.tensors[0]:
+        tensors = [numeric_tensor(values.get(name)) for values in graph.tensors]
+        told = [each for each in tensors if each is not None and len({*each.extremes}) > 1]
+        if name in graph.constant or len(told) < len(tensors):
+            continue
+        arrays = [each.array for each in told]
+        bits = tuple((each.dtype.str, each.shape, hash(each.tobytes())) for each in arrays)
+        found.setdefault(bits, _Kind([], told)).names.append(name)
+    return list(found.values())
 
 
 class Pairing:
@@ -158,6 +177,7 @@ class Pairing:
 
     `groups` are nodes of the first graph and what they became; one side is empty for nodes that are
     new or gone. `tensors` has for inputs and results of paired nodes those of the first graph.
+    `kept` are the partners.
     """
 
     def __init__(self, first: Graph, second: Graph, equal: Readings) -> None:
@@ -172,6 +192,7 @@ class Pairing:
         self._group(self._regions(), only_complete=True)
         self._pair_by_structure()
         self._group(self._remains(), only_complete=False)
+        self.kept = {*self.partners.values()}
 
     def partners_of(self, name: str) -> set[str]:
         """The tensors of the first graph that a tensor of the second stands for."""
@@ -344,7 +365,7 @@ class Pairing:
 
     def _regions(self) -> list[tuple[list[int], list[int]]]:
         """Groups of open nodes that unequal tensors connect, and those with equal results."""
-        joined = _Joined()
+        joined = DisjointSets[tuple[int, int]]()
         self._join_readers(joined, (self._free, self._open), (self._alike, self.equal.keys()))
         for number in self._open:
             for output in self.second.nodes[number].outputs:
@@ -352,24 +373,27 @@ class Pairing:
                     maker = self.first.makers.get(name)
                     if maker in self._free and maker is not None:
                         joined.join((1, number), (0, maker))
-        for ours, theirs in joined.groups():  # what computes something is a part of what reads it
+        for ours, theirs in _sides(joined):  # what computes something is a part of what reads it
             if not (ours and theirs) and not self._passes(ours, theirs):
                 self._join_readers(joined, ({*ours}, {*theirs}), (set(), set()))
-        return joined.groups()
+        return _sides(joined)
 
     def _remains(self) -> list[tuple[list[int], list[int]]]:
         """Groups of the nodes that are left, by tensors that they share and by their readers."""
-        joined = _Joined()
+        joined = DisjointSets[tuple[int, int]]()
         self._join_readers(joined, (self._free, self._open), (set(), set()))
         for number in self._open:
             for output in self.second.nodes[number].outputs:
                 for maker in self._makers_of_partners(output):
                     if maker in self._free:
                         joined.join((1, number), (0, maker))
-        return joined.groups()
+        return _sides(joined)
 
     def _join_readers(
-        self, joined: _Joined, nodes: tuple[Set[int], Set[int]], cuts: tuple[Set[str], Set[str]]
+        self,
+        joined: DisjointSets[tuple[int, int]],
+        nodes: tuple[Set[int], Set[int]],
+        cuts: tuple[Set[str], Set[str]],
     ) -> None:
         """Joins nodes of both graphs with the open readers of their outputs, but for the cuts."""
         sides = (self.first, self._free), (self.second, self._open)
@@ -392,28 +416,9 @@ class Pairing:
         return any(made & of.keys() and read & of.keys() for of in self.equal.values())
 
 
-class _Joined:
-    """Nodes of both graphs, as (0 or 1, number), in disjoint sets."""
-
-    def __init__(self) -> None:
-        self._above: dict[tuple[int, int], tuple[int, int]] = {}
-
-    def add(self, node: tuple[int, int]) -> None:
-        self._above.setdefault(node, node)
-
-    def join(self, one: tuple[int, int], other: tuple[int, int]) -> None:
-        self._above[self._top(one)] = self._top(other)
-
-    def groups(self) -> list[tuple[list[int], list[int]]]:
-        """Returns the nodes of the first and of the second graph of each set."""
-        sets: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
-        for node in sorted(self._above):
-            sets.setdefault(self._top(node), ([], []))[node[0]].append(node[1])
-        return list(sets.values())
-
-    def _top(self, node: tuple[int, int]) -> tuple[int, int]:
-        self.add(node)
-        while self._above[node] != node:
-            self._above[node] = self._above[self._above[node]]
-            node = self._above[node]
-        return node
+def _sides(joined: DisjointSets[tuple[int, int]]) -> list[tuple[list[int], list[int]]]:
+    """Returns the nodes of the first and of the second graph, 0 and 1, of each set."""
+    return [
+        (sorted(n for side, n in each if not side), sorted(n for side, n in each if side))
+        for each in joined.all()
+    ]

@@ -9,10 +9,12 @@ import tracer
 from tests.accumulators.nodes import int8, model, multiplied, narrowed, uint8
 from tests.examples import examples
 from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.accumulators.spec.kinds import with_widths
 from tracer.accumulators.spec.policy import parse_policy
 from tracer.accumulators.statistics.certificates import DataHash, certificate, guarantee
+from tracer.accumulators.statistics.partial_sums import Tally
 from tracer.analyzers.overflow import channels
-from tracer.errors import ModelError, ThresholdError, UsageError
+from tracer.errors import InputError, ModelError, ThresholdError, UsageError
 from tracer.graph import loading
 
 LENET = "models/lenet/lenet.int8.onnx"
@@ -128,3 +130,10 @@ def test_what_is_no_width_is_refused(text):
 def test_another_number_of_channels_is_an_error():
     with pytest.raises(ModelError, match="widths for 2 channels, and the node has 6"):
         tracer.interpret(LENET, accumulator=f"{CONV}=16/18,*=24")
+
+
+def test_stored_statistics_have_a_width_for_each_channel():
+    _, own = sums("16/18/18/18/20/22")
+    other = with_widths(Accumulator(18), (16, 18))
+    with pytest.raises(InputError, match="have 6 channels, and widths for 2"):
+        Tally.from_arrays(own.tally.arrays(), other)

@@ -12,7 +12,7 @@ import onnx
 
 from tracer.api.extract import FAULTS, ExtractArguments
 from tracer.containment.activity import Progress
-from tracer.errors import InputError, ThresholdError, UsageError
+from tracer.errors import InputError, ModelError, ThresholdError, UsageError, out_of_memory
 from tracer.executors import registry
 from tracer.executors.releases import Release
 from tracer.exporters import writing
@@ -92,9 +92,13 @@ def extract_fault(call: ExtractArguments, model: Model, paths: list[Path]) -> Ex
         def judged(feedset: FeedSet) -> tuple[Case, Finding | None]:
             whole = whole_case(model, feedset.feeds)
             finding = fault.judge(whole, None)
-            error = "" if finding else runner.observe(whole, fault.sides[-1]).error
-            if error:
-                raise InputError(f"{model.name} does not run in {fault.sides[-1].label}: {error}")
+            if finding is None:
+                label = fault.sides[-1].label
+                seen = runner.observe(whole, fault.sides[-1], has_outputs=False)
+                if seen.lacks_memory:
+                    raise out_of_memory(f"{model.name}: {label} ran out of memory: {seen.error}")
+                if seen.error:
+                    raise InputError(f"{model.name} does not run in {label}: {seen.error}")
             return whole, finding
 
         feedset, (whole, finding) = on_sizes_that_run(request, judged)
@@ -166,7 +170,10 @@ def whole_case(model: Model, feeds: Mapping[str, Any]) -> Case:
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     folder = model.path.parent if model.path is not None else None
-    weights = {tensor.name: from_tensor(tensor, folder) for tensor in model.graph.initializer}
+    try:
+        weights = {tensor.name: from_tensor(tensor, folder) for tensor in model.graph.initializer}
+    except ModelError as error:
+        raise ModelError(f"{model.name}: {error.what}", error.hint) from error
     del proto.graph.initializer[:]
     for value in [value for value in proto.graph.input if value.name in weights]:
         proto.graph.input.remove(value)

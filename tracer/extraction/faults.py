@@ -7,6 +7,7 @@ kind: an error in the same words, or outputs that are wrong by half as many digi
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -44,16 +45,16 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Fault:
+class Fault(ABC):
     """Judges cases: the first of the `sides` has the fault, the second, if any, has not."""
 
     runner: Runner
     sides: tuple[Side, ...]
     kind: ClassVar[str]
 
+    @abstractmethod
     def judge(self, case: Case, first: Finding | None) -> Finding | None:
         """Returns the fault of a case, if it is there and like the `first`."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -119,14 +120,15 @@ class Crash(Fault):
 
     def judge(self, case: Case, first: Finding | None) -> Finding | None:
         """Returns the error; like the first one it is the same signal, or has the same words."""
-        seen = self.runner.observe(case, self.sides[0])
-        if not seen.error or (first is not None and seen.error != first.error):
+        seen = self.runner.observe(case, self.sides[0], has_outputs=False)
+        if not seen.error or seen.lacks_memory or (first and seen.error != first.error):
             return None
         expects = "it runs" if first is None else first.expects
-        if expects == "it runs" and self.runner.observe(case, self.sides[1]).error:
-            if first is not None:
+        if expects == "it runs":
+            other = self.runner.observe(case, self.sides[1], has_outputs=False)
+            if other.error and (first or other.lacks_memory):
                 return None
-            expects = "no failure"
+            expects = "no failure" if other.error else expects
         how = f"{'dies' if seen.error.startswith('SIG') else 'fails'}: {seen.error}"
         return Finding(expects, f"{self.sides[0].label} {how}", error=seen.error)
 
@@ -142,7 +144,7 @@ class Slower(Fault):
         """Returns the median ratio, if the first side is slower in every one of some turns."""
         ratios = list[float]()
         for _ in range(_ROUNDS):
-            turns = [self.runner.observe(case, side, is_timed=True) for side in self.sides]
+            turns = [self.runner.observe(case, side, True, False) for side in self.sides]
             if any(turn.error for turn in turns) or turns[0].us <= (1 + self.by) * turns[1].us:
                 return None
             ratios.append(turns[0].us / turns[1].us)

@@ -16,12 +16,13 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import onnx
 
 from tracer.containment.calls import RemoteProcess
+from tracer.errors import is_lack_of_memory
 from tracer.exporters import writing
 from tracer.extraction.cutting import Case
 from tracer.graph.loading import OnnxSource, open_model
@@ -32,6 +33,7 @@ _SECONDS = 60
 """Longest time of a run."""
 _LARGE = 3 << 29
 """Bytes of weights from which a model goes to a file: a protobuf ends at 2 GiB."""
+_CHUNK = 1 << 20
 _TIMED_S, _LEAST_TIMED = 0.02, 3
 """How long runs of a session are repeated to be timed, and how often at least."""
 LEVELS = {
@@ -61,13 +63,15 @@ class Side:
 class Observed:
     """What a run did: its outputs, or the `error` in a line that is the same for like errors.
 
-    For a process that died that is the signal. `us` is the median time of a run, if it was timed.
+    For a process that died that is the signal; a run that `lacks_memory` shows no fault. `us` is
+    the median time of a run, if it was timed.
     """
 
     outputs: Sequence[Any] = field(default=(), repr=False)
     error: str = ""
     us: float = 0.0
     overflows: int = 0
+    lacks_memory: bool = False
 
 
 class Runner:
@@ -84,7 +88,9 @@ class Runner:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def observe(self, case: Case, side: Side, is_timed: bool = False) -> Observed:
+    def observe(
+        self, case: Case, side: Side, is_timed: bool = False, has_outputs: bool = True
+    ) -> Observed:
         """Runs a case once, or as often as its time needs."""
         self.runs += 1
         if side.folders not in self._processes:
@@ -97,11 +103,14 @@ class Runner:
             else:
                 subject = encoded(case.model(), "the candidate")
             process = self._processes[side.folders]
-            observed: Observed = process.call(attempt, subject, case.feeds, side, is_timed)
+            words = (is_timed, has_outputs)
+            observed: Observed = process.call(attempt, subject, case.feeds, side, *words)
         return observed
 
 
-def attempt(subject: bytes | str, feeds: Mapping[str, Any], side: Side, is_timed: bool) -> Observed:
+def attempt(
+    subject: bytes | str, feeds: Mapping[str, Any], side: Side, is_timed: bool, has_outputs: bool
+) -> Observed:
     """Runs a model, or the one of this path, in a fork of this process.
 
     The interpreter, which does not crash, runs here: it keeps what it has compiled.
@@ -118,18 +127,26 @@ def attempt(subject: bytes | str, feeds: Mapping[str, Any], side: Side, is_timed
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(_SECONDS)
+            for stream in (1, 2):  # what native code says there is in the errors, too
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
             observed = _run(subject, feeds, side, is_timed)
-            with os.fdopen(writing, "wb") as stream:
-                pickle.dump(observed, stream, 4)
-        finally:
+            observed = observed if has_outputs else replace(observed, outputs=())
+            with os.fdopen(writing, "wb") as answering:
+                pickle.dump(observed, answering, 4)
             os._exit(0)
+        finally:
+            os._exit(1)
     os.close(writing)
-    with os.fdopen(reading, "rb") as stream:
-        answer = stream.read()
+    chunks = list[bytes]()
+    while chunk := os.read(reading, _CHUNK):
+        chunks.append(chunk)
+    os.close(reading)
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         return Observed(error=signal.Signals(os.WTERMSIG(status)).name)
-    told: Observed = pickle.loads(answer)  # noqa: S301 - our fork's
+    if status:
+        return Observed(error="its outputs need more memory than there is", lacks_memory=True)
+    told: Observed = pickle.loads(b"".join(chunks))  # noqa: S301 - our fork's
     return told
 
 
@@ -139,7 +156,7 @@ def _run(subject: bytes | str, feeds: Mapping[str, Any], side: Side, is_timed: b
             return _interpret(subject, feeds, side)
         return _run_onnxruntime(subject, feeds, side, is_timed)
     except Exception as error:  # whatever a runtime raises
-        return Observed(error=error_line(str(error)))
+        return Observed(error=error_line(str(error)), lacks_memory=is_lack_of_memory(error))
 
 
 def error_line(message: str) -> str:

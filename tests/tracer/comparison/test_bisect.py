@@ -1,7 +1,6 @@
 """The first release or file with a fault: planted ones, and releases that never were."""
 
 import json
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +14,13 @@ import pytest
 import tracer
 import tracer.cli
 from tests.graphs import parse, residual
+from tests.releases import plant_release
 from tracer.analyzers.compare import compare
 from tracer.analyzers.compare.bisection import Attempts, Round, bisection
 from tracer.analyzers.compare.sides import measured_side
 from tracer.api.compare import SideSettings
 from tracer.errors import InputError, UsageError
-from tracer.executors.releases import Release, releases_of
+from tracer.executors.releases import releases_of
 from tracer.records.trace import Turns
 from tracer.storage import trace_file
 
@@ -61,25 +61,13 @@ def model(tmp_path):
 
 @pytest.fixture
 def plant(tmp_path, monkeypatch):
-    """Makes releases of the installed onnxruntime, by version, each with further code."""
+    """Makes releases by version, as v1_30_7, each of the installed onnxruntime and further code."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
 
     def made(**code_by_version):
         for name, code in code_by_version.items():
-            version = name.strip("v").replace("_", ".")
-            folder = Release(version).folder
-            shutil.copytree(
-                Path(onnxruntime.__file__).parent,
-                folder / "onnxruntime",
-                copy_function=lambda source, target: Path(target).symlink_to(source),
-                ignore=shutil.ignore_patterns("__pycache__", "tools", "transformers", "quantiz*"),
-            )
-            start = folder / "onnxruntime/__init__.py"
-            text = start.read_text()
-            start.unlink()
-            start.write_text(f"{text}\n__version__ = {version!r}\n{code}")
-            (folder / "release.json").write_text("{}")
+            plant_release(name.strip("v").replace("_", "."), code)
 
     return made
 

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import shutil
 import zipfile
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 import tracer
 from tests.graphs import residual
+from tests.releases import plant_release
 from tracer.api.compare import SideSettings
 from tracer.containment.calls import RemoteProcess
 from tracer.errors import InputError, UsageError
@@ -73,32 +73,8 @@ def other(tmp_path_factory):
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        fill(Release(OTHER).folder)
+        plant_release(OTHER)
         yield
-
-
-def fill(folder):
-    """Makes the folder of the other release."""
-    folder = Release(OTHER).folder
-    shutil.copytree(
-        Path(onnxruntime.__file__).parent,
-        folder / "onnxruntime",
-        copy_function=link,
-        ignore=shutil.ignore_patterns("__pycache__", "tools", "transformers", "quantization"),
-    )
-    start = folder / "onnxruntime/__init__.py"
-    text = start.read_text()
-    start.unlink()
-    start.write_text(f"{text}\n__version__ = {OTHER!r}\n")
-    dist = folder / f"onnxruntime-{OTHER}.dist-info"
-    dist.mkdir()
-    (dist / "METADATA").write_text(f"Metadata-Version: 2.1\nName: onnxruntime\nVersion: {OTHER}\n")
-    (folder / "release.json").write_text("{}")
-
-
-def link(source, target):
-    """Copies a file as a link: the libraries are large."""
-    Path(target).symlink_to(source)
 
 
 def test_a_release_is_installed_once_with_its_hash(cache, index):

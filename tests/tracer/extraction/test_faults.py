@@ -1,10 +1,8 @@
 """Models that are shrunk while their fault stays, and the scripts that show it."""
 
 import ast
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -16,9 +14,9 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 import tracer
+from tests.releases import plant_release
 from tracer.cli import main
 from tracer.errors import ThresholdError, UsageError
-from tracer.executors.releases import Release
 from tracer.extraction.reduction import minimize
 from tracer.support.tolerance import Tolerance
 
@@ -72,19 +70,7 @@ def faulty(tmp_path_factory):
     """The installed onnxruntime with a fault, as another release."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        folder = Release(FAULTY).folder
-        shutil.copytree(
-            Path(onnxruntime.__file__).parent,
-            folder / "onnxruntime",
-            copy_function=lambda source, target: Path(target).symlink_to(source),
-            ignore=shutil.ignore_patterns("__pycache__", "tools", "transformers", "quantization"),
-        )
-        start = folder / "onnxruntime/__init__.py"
-        text = start.read_text()
-        start.unlink()
-        start.write_text(f"{text}\n__version__ = {FAULTY!r}\n{ADDS}")
-        (folder / "release.json").write_text("{}")
-        yield folder
+        yield plant_release(FAULTY, ADDS)
 
 
 @pytest.fixture

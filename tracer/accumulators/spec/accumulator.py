@@ -33,7 +33,9 @@ from tracer.accumulators.spec.orders import Order, Runtime, Sequential, Terms, n
 from tracer.errors import UsageError
 from tracer.support.suggestions import suggest
 from tracer.support.types import Array
+from tracer.text import brief
 
+CHANNEL_WIDTHS = r"[0-9]{1,4}(?:/[0-9]{1,4})*"
 _ROUNDINGS = get_args(RoundingName)
 _ROUNDING_SPELLING = re.compile(r"([a-z-]+)(?:\((\d{1,9})\))?")
 POSITION_STEP, _SEED_STEP = 0x9E3779B97F4A7C15, 0xD1342543DE82EF95
@@ -219,7 +221,7 @@ class Accumulator:
     def _check_widths(self, widths: object) -> None:
         """Sets the widths of channels, which are text in files. Raises UsageError."""
         if isinstance(widths, str):
-            object.__setattr__(self, "widths", tuple(map(int, widths.split("/"))))
+            object.__setattr__(self, "widths", channel_widths(widths))
         for bits in self.widths:
             self._width("a channel", bits)
         if self.widths and self.bits != max(self.widths):
@@ -374,6 +376,13 @@ class Accumulator:
     def bits_for(self, low: Array, high: Array) -> Array:
         """Returns the least widths, as `counted`, that hold both `low` and `high`, int64."""
         return self.counted(np.maximum(self.needed(low), self.needed(high)))
+
+
+def channel_widths(text: str) -> tuple[int, ...]:
+    """Parses widths of channels, such as 16/18/18, or one. Raises UsageError."""
+    if re.fullmatch(CHANNEL_WIDTHS, text) is None:
+        raise UsageError(f"'{brief(text)}' are no widths of channels", "They are as 16/18/18.")
+    return tuple(map(int, text.split("/")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,12 @@ from typing import Any, NamedTuple
 
 from tracer.accumulators import hardware
 from tracer.accumulators.spec import Overflow, Register, parts
-from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
+from tracer.accumulators.spec.accumulator import (
+    CHANNEL_WIDTHS,
+    Accumulator,
+    AnyAccumulator,
+    channel_widths,
+)
 from tracer.accumulators.spec.block_fma import block_fma
 from tracer.accumulators.spec.float_accumulator import (
     FORMAT_NAMES,
@@ -33,7 +38,7 @@ PROPERTIES: Mapping[str, type] = {
 
 _ANY = 32
 """A width that every spelling replaces."""
-_WIDTH = re.compile(r"(u?)([0-9]{1,4}(?:/[0-9]{1,4})*)(?:\((.*)\))?")
+_WIDTH = re.compile(rf"(u?)({CHANNEL_WIDTHS})(?:\((.*)\))?")
 _TWO_LEVEL = re.compile(r"two-level\((.*)\)")
 _NUMBERS = ("inner", "tile", "outer")
 _HINT = (
@@ -111,8 +116,7 @@ def _parse_width(text: str, like: Accumulator) -> Accumulator | None:
         return None
     properties = dict(map(_property, parts(match[3], ","))) if match[3] else {}
     properties |= {"convention": "unsigned"} if match[1] else {}
-    widths = [int(bits) for bits in match[2].split("/")]
-    return with_widths(replace(like, **properties), widths)
+    return with_widths(replace(like, **properties), channel_widths(match[2]))
 
 
 def with_widths(accumulator: Accumulator, widths: Sequence[int]) -> Accumulator:

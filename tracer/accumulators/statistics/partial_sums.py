@@ -146,6 +146,12 @@ class Tally:
     def from_arrays(cls, arrays: Mapping[str, Array], accumulator: Accumulator) -> Tally:
         """Returns the tally of `arrays`. Raises InputError for a missing array or another shape."""
         channels = len(arrays.get("outputs", ()))
+        if accumulator.widths and len(accumulator.widths) != channels:
+            raise InputError(
+                f"the stored statistics have {channels} channels, and widths for "
+                f"{len(accumulator.widths)}",
+                "The file was damaged; measure again.",
+            )
         absent = {name: np.zeros(_shape(name, channels)) for name in _LATER}
         arrays = {**absent, **arrays}
         for name in _quantities():

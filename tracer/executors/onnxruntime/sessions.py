@@ -16,7 +16,7 @@ from onnxruntime import GraphOptimizationLevel as Level
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from tracer.containment import activity, watch
-from tracer.errors import InputError, ModelError, UsageError, out_of_memory
+from tracer.errors import InputError, ModelError, UsageError, out_of_memory, tells_of_memory
 from tracer.executors.onnxruntime import kernel_nodes
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model, encoded
@@ -35,7 +35,6 @@ _LEVELS = {
 _STORED_APART = 1 << 10
 """Bytes from which a weight of a saved graph goes to a file of its own."""
 
-_NO_MEMORY = ("Cannot allocate memory", "Failed to allocate memory", "bad allocation", "bad_alloc")
 WITHOUT = "`tracer interpret` runs it without onnxruntime, node by node."
 """What to try if a run crashes."""
 
@@ -286,7 +285,7 @@ def find_crashing_node(model: Model, run: Callable[[Any], object]) -> None:
 
 def _refuse_memory(model: Model, message: str) -> None:
     """Raises LimitError where onnxruntime's message is that memory could not be allocated."""
-    if any(words in message for words in _NO_MEMORY):
+    if tells_of_memory(message):
         raise out_of_memory(
             f"{model.name}: onnxruntime {ort.__version__} ran out of memory: {message}"
         )
