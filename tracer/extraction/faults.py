@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tracer.analyzers.compare.contrast import Sample, of_turns
 from tracer.extraction.cutting import Case
 from tracer.extraction.runs import Observed, Runner, Side
 from tracer.graph.model import Model, expanded_keys
@@ -21,8 +22,8 @@ from tracer.support.tolerance import Tolerance, compare
 
 _CLEARLY = 100.0
 """Errors of so many tolerances are no rounding."""
-_ROUNDS = 6
-"""Pairs of timed runs, in all of which a side must be slower: by chance, one case in 64 is."""
+_LOOKS = (3, 6, 12, 24)
+"""Numbers of turns after which it is asked whether a side is slower: no more than it needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Finding:
 
     `error` is that of a crash. An output `index` that is wrong has `severity`, its error ÷ what is
     `allowed`, and is odd if its type or shape is another, or it has NaN or infinity on one side
-    alone; `expected` is its value.
+    alone; `expected` is its value. Of a slower run that is its time, and `severity` the ratio.
     """
 
     expects: str
@@ -141,20 +142,30 @@ class Slower(Fault):
     kind = "slower"
 
     def judge(self, case: Case, first: Finding | None) -> Finding | None:
-        """Returns the median ratio, if the first side is slower in every one of some turns."""
-        ratios = list[float]()
-        for _ in range(_ROUNDS):
+        """Returns the ratio, if its interval lies above what is allowed, as compare computes it."""
+        logs, level, most = list[float](), math.nan, 1 + self.by
+        if first is not None:  # without the other nodes, the slow one is no less of the time
+            most = max(most, math.sqrt(first.severity))
+        while len(logs) < _LOOKS[-1]:
             turns = [self.runner.observe(case, side, True, False) for side in self.sides]
-            if any(turn.error for turn in turns) or turns[0].us <= (1 + self.by) * turns[1].us:
+            if any(turn.error for turn in turns):
                 return None
-            ratios.append(turns[0].us / turns[1].us)
-        labels = " ÷ ".join(side.label for side in self.sides)
-        ratio, most = sorted(ratios)[_ROUNDS // 2], 1 + self.by
+            logs.append(math.log(turns[0].us / turns[1].us))
+            if len(logs) not in _LOOKS:
+                continue
+            level = turns[1].us
+            unknown = Sample(math.nan, math.nan, 0)
+            ratio = of_turns(np.array(logs), Sample(level, math.nan, 0), unknown)
+            if ratio.low > most:
+                break
+            if ratio.ratio <= most or len(logs) == _LOOKS[-1]:
+                return None
         return Finding(
-            f"{labels} is {most:.3g} at most",
-            f"it is {ratio:.3g}",
+            f"{' ÷ '.join(side.label for side in self.sides)} is {most:.3g} at most",
+            f"it is {ratio.ratio:.3g} ({ratio.low:.3g} to {ratio.high:.3g})",
+            severity=ratio.ratio,
             allowed=most,
-            expected=turns[1].us,
+            expected=level,
         )
 
 

@@ -1,4 +1,4 @@
-"""Shrinks a case while its fault stays: nodes, outputs, attributes, sizes, values, names."""
+"""Shrinks a case while its fault stays: nodes, outputs, attributes, sizes, types, values, names."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import numpy as np
 import onnx
 
 from tracer.containment.activity import Progress
-from tracer.extraction.cutting import Case, Cutter
+from tracer.errors import TracerError
+from tracer.extraction.cutting import Case, Cutter, values_in_bodies
 from tracer.extraction.faults import Fault, Finding
-from tracer.graph.model import Node, bodies, node_protos
+from tracer.graph.model import Model, Node, bodies, expanded_keys, node_protos
 from tracer.support.types import Array
 
 _Item = TypeVar("_Item")
@@ -98,11 +99,19 @@ class Reduction:
 
     def shrink(self, cutter: Cutter, nodes: Sequence[Node]) -> None:
         """Shrinks the case, which has these nodes; they read the values of the whole model."""
-        if self.accepts(cutter.cut_out(nodes)):
-            minimize(nodes, lambda part: bool(part) and self.accepts(cutter.cut_out(part)))
-        values = (smaller_sizes, simpler_values)
+        self._shrink_nodes(cutter, nodes)
+        while any(self._shrink_nodes(body, body.nodes) for body in _bodies_alone(self.case)):
+            pass
+        values = (smaller_sizes, fewer_dimensions, usual_types, simpler_values)
         for change in (fewer_outputs, fewer_attributes, *values, *values, short_names):
             self._apply(change)
+
+    def _shrink_nodes(self, cutter: Cutter, nodes: Sequence[Node]) -> bool:
+        """Takes as few of the nodes as have the fault; returns whether all of them have it."""
+        if not self.accepts(cutter.cut_out(nodes)):
+            return False
+        minimize(nodes, lambda part: bool(part) and self.accepts(cutter.cut_out(part)))
+        return True
 
     def _apply(self, change: Callable[[Case], Iterator[Case]]) -> None:
         """Takes the first case that is accepted, and tries those of that case, until there is none.
@@ -127,6 +136,23 @@ def _copied(case: Case) -> tuple[Case, onnx.GraphProto]:
     proto = onnx.ModelProto()
     proto.CopyFrom(case.proto)
     return replace(case, proto=proto), proto.graph
+
+
+def _bodies_alone(case: Case) -> Iterator[Cutter]:
+    """Yields what cuts nodes out of each body of a case, on the values of its first run."""
+    proto = case.model()
+    model = Model(proto, None, "", expanded_keys(proto))
+    if len(model.scopes) > 1:
+        try:
+            values = values_in_bodies(model, case.feeds)
+        except TracerError:  # what the interpreter does not run stays whole
+            return
+        for scope in model.scopes[1:]:
+            cutter = Cutter(model, scope, values)
+            if all(
+                values.get(name) is not None for n in cutter.nodes for name in n.outputs if name
+            ):
+                yield cutter
 
 
 def fewer_outputs(case: Case) -> Iterator[Case]:
@@ -182,6 +208,31 @@ def _resized(
             values = np.where(resized[name] == size, new, resized[name])
             resized[name] = values.astype(value.dtype)
     return case.with_arrays(resized, {})
+
+
+def fewer_dimensions(case: Case) -> Iterator[Case]:
+    """Yields the case without an axis of size 1: in all tensors of as many axes, then in one."""
+    arrays = {n: v for n, v in case.arrays.items() if isinstance(v, np.ndarray)}
+    places = [(v.ndim, axis) for v in arrays.values() for axis in range(v.ndim)]
+    for rank, axis in sorted({*places}, reverse=True):
+        alike = [n for n, v in arrays.items() if v.ndim == rank and v.shape[axis] == 1]
+        for chosen in ([alike] if alike else []) + ([[n] for n in alike] if len(alike) > 1 else []):
+            yield _with_arrays(case, {name: arrays[name].squeeze(axis) for name in chosen})
+
+
+def usual_types(case: Case) -> Iterator[Case]:
+    """Yields the case with float32 for other floats, and int32 for other integers."""
+    arrays = {n: v for n, v in case.arrays.items() if isinstance(v, np.ndarray)}
+    for kind, usual in (("f", np.float32), ("iu", np.int32)):
+        others = [n for n, v in arrays.items() if v.dtype.kind in kind and v.dtype != usual]
+        for chosen in ([others] if others else []) + ([[n] for n in others[1:]]):
+            yield _with_arrays(case, {name: arrays[name].astype(usual) for name in chosen})
+
+
+def _with_arrays(case: Case, changed: Mapping[str, Array]) -> Case:
+    """Returns the case with some other arrays, which have no formulas."""
+    formulas = {name: text for name, text in case.formulas.items() if name not in changed}
+    return case.with_arrays({**case.arrays, **changed}, formulas)
 
 
 def simpler_values(case: Case) -> Iterator[Case]:

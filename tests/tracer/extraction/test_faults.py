@@ -21,16 +21,24 @@ from tracer.extraction.reduction import minimize
 from tracer.support.tolerance import Tolerance
 
 FAULTY = "1.0.7"
-"""A release that never was: it adds 1 to the first output of each model with Erf but not Ceil."""
+"""A release that never was: it adds 1 to the first output of each model with Erf but not Ceil, or
+with Sqrt, and waits in each run of a model with Softsign."""
 ADDS = """
+import time as _time
+import numpy as _np
+
 class InferenceSession(InferenceSession):
     def __init__(self, model, *args, **named):
         super().__init__(model, *args, **named)
-        self._is_wrong = b"Erf" in model and b"Ceil" not in model
+        self._is_wrong = b"Erf" in model and b"Ceil" not in model or b"Sqrt" in model
+        self._is_slow = b"Softsign" in model
 
     def run(self, names, feeds, options=None):
         first, *rest = super().run(names, feeds, options)
-        return [first + 1 if self._is_wrong else first, *rest]
+        end = _time.perf_counter() + 0.001 * self._is_slow
+        while _time.perf_counter() < end:
+            pass
+        return [_np.asarray(first + self._is_wrong, first.dtype), *rest]
 """
 CHAIN = """
 <ir_version: 8, opset_import: ["": 17]>
@@ -163,6 +171,63 @@ def test_a_wrong_kernel_of_a_release_is_one_node(faulty, chain, tmp_path):
     assert "error is" in result.sees
     assert run_script(target, faulty) == 1
     assert run_script(target) == 0
+
+
+def test_ranks_and_types_become_simple(faulty, tmp_path):
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (double[1,2,1,3] x) => (double[1,2,1,3] y) {
+      a = Abs (x)
+      s = Sqrt (a)
+      y = Neg (s)
+    }
+    """
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    target = tmp_path / "fault.py"
+    model = tmp_path / "m.onnx"
+    result = tracer.extract(model, [target], fault="wrong", ort=FAULTY, against="ort:none")
+    assert (result.nodes, run_script(target, faulty), run_script(target)) == (1, 1, 0)
+    assert "(float x0) =>" in result.script
+
+
+@pytest.mark.nightly
+def test_a_slow_kernel_of_a_release_is_one_node(faulty, tmp_path):
+    text = CHAIN.replace("Erf", "Softsign").replace("Mul (b, w)", "Mul (b, b)")
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    target = tmp_path / "fault.py"
+    model = tmp_path / "m.onnx"
+    result = tracer.extract(model, [target], fault="slower", ort=FAULTY, against="ort")
+    assert (result.nodes, run_script(target, faulty), run_script(target)) == (1, 1, 0)
+    assert "Softsign" in result.script
+
+
+@pytest.mark.parametrize("owner", ["Loop", "If"])
+def test_a_fault_in_a_body_is_one_node_of_it(owner, tmp_path):
+    part = "q = Cast <to = 7> (n) z = Mul (q, zero) a = Add (z, least) e = Sub (z, one)"
+    part += "v = Div (a, e) f = Cast <to = 1> (v)"
+    made = {
+        "Loop": f"""Loop <body = b (int64 i, bool c, float[2,3] s) => (bool d, float[2,3] u) {{
+            {part} d = Identity (c) u = Add (s, f) }}> (k, t, n)""",
+        "If": f"""If <then_branch = b () => (float[2,3] f) {{ {part} }},
+            else_branch = o () => (float[2,3] n2) {{ n2 = Neg (n) }}> (t)""",
+    }[owner]
+    text = f"""
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[2,3] x) => (float[2,3] y) {{
+      n = Abs (x) t = Constant <value = bool {{1}}> () k = Constant <value = int64 {{3}}> ()
+      l = {made}
+      y = Neg (l)
+    }}
+    """
+    proto = onnx.parser.parse_model(text)
+    for name, value in {"zero": 0, "least": -(2**63), "one": 1}.items():
+        proto.graph.initializer.append(numpy_helper.from_array(np.int64(value), name))
+    onnx.save(proto, tmp_path / "m.onnx")
+    target = tmp_path / "fault.py"
+    result = tracer.extract(tmp_path / "m.onnx", [target], fault="crash")
+    assert (result.nodes, run_script(target)) == (1, 1)
+    assert owner not in result.script
+    assert "SIGFPE" in result.sees
 
 
 def test_the_interpreter_says_what_is_right(faulty, chain, tmp_path):
