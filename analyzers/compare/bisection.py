@@ -253,12 +253,27 @@ def _slower(
             return Finding(SLOWER, text, row["name"], row["before"])
     if not whole:
         return Finding(SLOWER, f"not known: times of fewer than two {kind}s")
-    largest = max(whole, key=lambda row: float(row["ratio"]))
-    text = (
-        f"no {kind} is slower than the one before by more than {above:.1%}; the largest ratio is "
-        f"{times(largest['ratio'])} ({interval('ratio_low', 'ratio_high', times)(largest)}), in "
-        f"{largest['name']}"
-    )
+    ratio = interval("ratio_low", "ratio_high", times)
+    largest = max(whole, key=lambda row: float(row["ratio_low"]))
+    if largest["ratio_low"] > 1 + above:
+        text = (
+            f"not certain: {largest['name']} takes {times(largest['ratio'])} ({ratio(largest)}) of "
+            f"the time of {largest['before']}, which one of {table['p'].count()} comparisons may "
+            "seem to by chance; more --sessions tell"
+        )
+    else:
+        largest = max(whole, key=lambda row: float(row["ratio"]))
+        text = (
+            f"no {kind} is slower than the one before by more than {above:.1%}; the largest ratio "
+            f"is {times(largest['ratio'])} ({ratio(largest)}), in {largest['name']}"
+        )
+    is_slower = table["significant"] & (table["ratio_low"] > 1 + above) & (table["layer"] != WHOLE)
+    layers: list[Any] = table[is_slower].head(1).to_dict("records")
+    for row in layers:
+        text += (
+            f"; the layer {brief(row['layer'])} ({row['op']}) is, in {row['name']}: "
+            f"{times(row['ratio'])} times ({ratio(row)})"
+        )
     if math.isnan(drift.low):
         return Finding(SLOWER, text)
     first, last = (attempts.names[attempts.running[at]] for at in (0, -1))

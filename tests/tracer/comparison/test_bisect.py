@@ -125,6 +125,20 @@ def test_what_is_always_the_same_is_not_called_slower(trace):
     assert marked <= 1  # of each, the chance is 1 %
 
 
+def test_a_layer_that_alone_is_slower_is_named(trace):
+    result = planted(trace, [1.0, 1.1], noise=0.002)  # of ten kernels, so the run by 1 %
+    (found,) = result.findings
+    assert not found.name
+    assert "no release is slower" in found.text
+    assert "; the layer node_max_pool2d (MaxPool) is, in 1.1: 1.10 times" in found.text
+
+
+def test_what_chance_may_have_made_is_not_called_the_same(trace):
+    result = planted(trace, [1.0, *[1.5] * 5], noise=0.04, seed=9)  # each run by 5 %
+    (found,) = result.findings
+    assert found.text.startswith("not certain: 1.1 takes ") and not found.name
+
+
 def test_one_that_becomes_faster_is_no_fault(trace):
     result = planted(trace, [1.0, 1.0, 0.5, 0.5])
     assert not result.faults and of_whole(result).loc["1.2", "significant"]
