@@ -16,9 +16,9 @@ from hypothesis import settings
 from tracer.records.environment import Peak, Peaks
 from tracer.support import files
 
-# A commit fails for its own faults: examples are those of the test's own source. The long run,
-# `make test-all`, takes others each time. Property tests have all the time that they need.
-settings.register_profile("steady", deadline=None, derandomize=True)
+# A commit fails for its own faults: examples are those of the test's own source, and few. The long
+# run, `make test-all`, takes others each time, and more. No example is too slow: machines are busy.
+settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("random", deadline=None, derandomize=False)
 settings.load_profile("steady")
 

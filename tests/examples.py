@@ -1,8 +1,22 @@
-"""How many random examples a property test takes."""
+"""How many random examples a property test takes, and which of its cases each commit has."""
 
+import pytest
 from hypothesis import settings
 
 
 def examples(most):
-    """Settings of a test: `most` examples, or a third where they are the same each time."""
-    return settings(max_examples=most // 3 if settings.default.derandomize else most, deadline=None)
+    """Settings of a test: `most` examples, or a sixth where they are the same each time."""
+    return settings(
+        max_examples=max(most // 6, 4) if settings.default.derandomize else most, deadline=None
+    )
+
+
+def at_night(cases, but):
+    """The cases of a test, of which those in `but` run for each commit and the others at night."""
+    night = pytest.mark.nightly
+    return [
+        case
+        if case in but
+        else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=night)
+        for case in cases
+    ]

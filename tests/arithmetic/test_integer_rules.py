@@ -7,6 +7,7 @@ import pytest
 
 import tracer
 from tests.arithmetic.random_rules import integer_box, integer_rule, integer_sums
+from tests.examples import at_night
 from tracer.accumulators.spec import kinds
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.arithmetic.black_box import BlackBox, Operands
@@ -53,16 +54,19 @@ def reveal_rules(seeds, operands, terms=64):
 
 
 def test_random_rules_are_revealed():
-    right, unknown = reveal_rules(range(2, 4), "int64")
-    assert right == 2, unknown
-    right, unknown = reveal_rules(range(100, 102), "int8", 24)
-    assert right == 2, unknown
+    right, unknown = reveal_rules(range(2, 3), "int64")
+    assert right == 1, unknown
+    right, unknown = reveal_rules(range(100, 101), "int8", 24)
+    assert right == 1, unknown
 
 
 @pytest.mark.parametrize(
     "spec",
-    ["6(overflow=wrap,order=tiles(16:12:zero))", "7(overflow=zero,order=tiles(3:20:symmetric))",
-     "14(overflow=symmetric,order=tiles(16:17:wrap,16x2))"],
+    at_night(
+        ["6(overflow=wrap,order=tiles(16:12:zero))", "7(overflow=zero,order=tiles(3:20:symmetric))",
+         "14(overflow=symmetric,order=tiles(16:17:wrap,16x2))"],
+        but=["6(overflow=wrap,order=tiles(16:12:zero))"],
+    ),
 )  # fmt: skip
 def test_tiles_wider_than_the_last_register_are_revealed(spec):
     result = claim(integer_box(accumulator(spec)), 64, "int64")

@@ -9,6 +9,7 @@ import pytest
 
 import tracer
 import tracer.cli
+from tests.examples import at_night
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import render
 from tracer.api.framework import profile_framework
@@ -66,7 +67,7 @@ def test_forward_and_backward_fold_into_the_same_module(trace):
     assert rows["(no module)"]["nodes"] == 3  # the loss, its backward pass, and where that begins
 
 
-@pytest.mark.parametrize("by", ["node", "op", "module", "kernel"])
+@pytest.mark.parametrize("by", at_night(["node", "op", "module", "kernel"], but=["module"]))
 def test_every_view_shows_it_again_after_the_file(trace, by, tmp_path):
     pytest.importorskip("matplotlib")
     (tmp_path / "r.trace").write_bytes(render(trace, "trace"))

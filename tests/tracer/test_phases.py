@@ -15,6 +15,7 @@ import tracer
 import tracer.cli
 from tests import decoders
 from tests.decoders import FFN, HEADS, KV_HEADS, LAYERS, SIZE, VOCABULARY, WIDTH, grouped
+from tests.examples import at_night
 from tracer.analyzers.generation import line
 from tracer.api._generation import generate, measure, planned
 from tracer.containment.activity import silent
@@ -212,7 +213,7 @@ def test_files_hold_the_phases(profiled, tmp_path):
     assert "tokens/s" in loaded.save(tmp_path / "phases.html").read_text()
 
 
-@pytest.mark.parametrize("width", [80, 160])
+@pytest.mark.parametrize("width", at_night([80, 160], but=[80]))
 @pytest.mark.parametrize("by", ["node", "op", "kernel"])
 def test_phases_are_side_by_side_in_a_terminal(profiled, tmp_path, width, by, capfd, monkeypatch):
     path = profiled.save(tmp_path / "phases.trace")

@@ -223,7 +223,7 @@ def examples_of(each, name):
 
 
 PUBLIC = {name: getattr(tracer, name) for name in tracer.__all__} | {"Result": Result}
-SLOW = ("compare", "export", "narrow", "sweep", "tune")
+SLOW = ("bisect", "compare", "export", "narrow", "sweep", "tune")
 NEEDS = {"export": "torch", "profile_framework": "torch"} | dict.fromkeys(
     ("interpret", "narrow", "quantize", "what_if"), "sklearn"
 )

@@ -17,6 +17,7 @@ import pytest
 from onnx import helper
 
 import tracer.cli
+from tests.examples import at_night
 from tests.graphs import parse
 from tracer.inputs import files
 
@@ -118,14 +119,14 @@ def profile(tmp_path):
 def test_a_profile_or_a_plan_that_is_no_text_is_one_error(profile, tmp_path, capfd):
     content = profile.read_bytes()
     assert main(capfd, "report", profile)[0] == 0
-    for place in range(1, len(content), len(content) // 40):
+    for place in range(1, len(content), len(content) // 12):
         (tmp_path / "o.json").write_bytes(content[:place] + b"\xff" + content[place + 1 :])
         code, line = main(capfd, "report", tmp_path / "o.json")
         assert code == 0 or (code, "o.json" in line) == (3, True)
     made = ("--apply", "threads=1", "--save", tmp_path / "plan.json")
     assert main(capfd, "tune", LENET, *made)[0] == 0
     content = (tmp_path / "plan.json").read_bytes()
-    for place in range(1, len(content), len(content) // 20):
+    for place in range(1, len(content), len(content) // 6):
         (tmp_path / "b.json").write_bytes(content[:place] + b"\xff" + content[place + 1 :])
         code, line = main(capfd, "profile", LENET, "--plan", tmp_path / "b.json", "--runs", 2)
         assert (code, "b.json" in line) == (3, True)
@@ -199,9 +200,11 @@ def test_a_search_for_what_is_faster_ends_at_its_limit(tmp_path):
     [
         ("count", CHAIN, (0,)),
         ("interpret", CHAIN, (4,)),
-        ("profile", CHAIN, (4,)),
+        pytest.param("profile", CHAIN, (4,), marks=pytest.mark.nightly),
         ("profile", CROP.replace("SIZE", str(2**31)), (4,)),
-        ("profile", CROP.replace("SIZE", str(-(2**63))), (0, 3, 4, 5)),
+        pytest.param(
+            "profile", CROP.replace("SIZE", str(-(2**63))), (0, 3, 4, 5), marks=pytest.mark.nightly
+        ),
     ],
 )
 def test_by_default_a_small_model_takes_less_than_a_gibibyte(name, text, codes, tmp_path):
@@ -219,7 +222,7 @@ def test_a_bomb_of_gzip_is_refused(tmp_path, capfd):
     assert (code, "unpacks to far more than its own size" in line) == (3, True)
 
 
-@pytest.mark.parametrize("most", [5, 8, 12, 20])
+@pytest.mark.parametrize("most", at_night([5, 8, 12, 20], but=[5, 20]))
 def test_a_process_that_may_open_few_files_says_so(most, tmp_path):
     limits = (most, most)
     code, err, _ = command(

@@ -169,7 +169,8 @@ def test_each_fault_is_found_in_releases_that_have_it(model, plant, capfd, tmp_p
     files = [part for name in ("b.json", "b.csv", "b.md", "b.junit.xml")
              for part in ("-o", str(tmp_path / name))]  # fmt: skip
     code = tracer.cli.main(["bisect", model, "--ort", "1.0.1:1.0.6", "--every", "--threads", "1",
-                            "--fault", "values,crash", *files])  # fmt: skip
+                            "--fault", "values,crash", "--sessions", "4", "--precision", "100%",
+                            *files])  # fmt: skip
     out = " ".join(capfd.readouterr().out.replace("\\\n", "").split())  # a long line goes on
     assert code == 1
     found = json.loads((tmp_path / "b.json").read_text())
@@ -208,7 +209,7 @@ def test_of_a_long_row_the_neighbours_of_a_change_are_measured(tmp_path):
     files = [tmp_path / f"epoch{number}.onnx" for number in range(9)]
     for number, path in enumerate(files):
         onnx.save(broken() if number >= 4 else residual(), path)
-    result = tracer.bisect(files, faults=["crash"])
+    result = tracer.bisect(files, faults=["crash"], settings=QUICK)
     (found,) = result.faults
     assert (found.before, found.name) == ("epoch3.onnx", "epoch4.onnx")
     assert "indices element out of data bounds" in found.text
@@ -216,22 +217,23 @@ def test_of_a_long_row_the_neighbours_of_a_change_are_measured(tmp_path):
 
 
 NET = """
-import torch
+import chainer
 
 print("loaded")
 
-class Net(torch.nn.Module):
+class Net(chainer.Chain):
     def __init__(self):
         super().__init__()
-        self.layer = torch.nn.Linear(4, 4)
+        with self.init_scope():
+            self.layer = chainer.links.Linear(4, 4)
 
     def forward(self, x):
         return {body}
 """
 
 
+@pytest.mark.needs("chainer")
 def test_the_first_revision_that_cannot_be_exported_is_found(tmp_path, monkeypatch, capfd):
-    pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     git = ["git", "-c", "user.name=n", "-c", "user.email=n@example.org"]
     subprocess.run([*git, "init", "-q", "."], check=True)
@@ -241,7 +243,7 @@ def test_the_first_revision_that_cannot_be_exported_is_found(tmp_path, monkeypat
         subprocess.run([*git, "commit", "-q", "-m", f"{number}"], check=True)
     told = subprocess.run([*git, "rev-parse", "HEAD~1", "HEAD"], capture_output=True, text=True)
     capfd.readouterr()
-    settings = SideSettings(threads=1, input_shape=(1, 4))
+    settings = replace(QUICK, input_shape=(1, 4))
     result = tracer.bisect(["net.py:Net"], good="HEAD~2", faults=["crash"], settings=settings)
     (found,) = result.faults
     assert [found.before, found.name] == [each[:9] for each in told.stdout.split()]

@@ -69,6 +69,7 @@ def test_perplexity_and_agreement_are_those_of_onnxruntime(capfd):
     assert agreement["first_value"] is agreement["change"] is None
 
 
+@pytest.mark.nightly
 def test_the_interpreter_is_scored_as_onnxruntime_is(capfd):
     code, out, err = run(
         capfd, LLAMA, f"{LLAMA}@interpreter", *QUICK, "--data", f"text@{TOKENS}:{TEXT}",

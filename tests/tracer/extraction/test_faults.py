@@ -230,6 +230,7 @@ def test_a_fault_in_a_body_is_one_node_of_it(owner, tmp_path):
     assert "SIGFPE" in result.sees
 
 
+@pytest.mark.nightly
 def test_the_interpreter_says_what_is_right(faulty, chain, tmp_path):
     target = tmp_path / "fault.py"
     result = tracer.extract(chain, [target], fault="wrong", ort=FAULTY, against="interpreter")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.examples import at_night
 from tests.tracer.scaling.conftest import rendered
 from tests.tracer.whatif import networks
 from tracer.api.whatif import what_if
@@ -14,7 +15,7 @@ NAMES = "tc:a100,bfma(16,25,fp32),14(overflow=wrap),two-level(9,4,16)"
 OPTIONS = WhatIfOptions(batch=8)
 
 
-@pytest.mark.parametrize("labels", [True, False])
+@pytest.mark.parametrize("labels", at_night([True, False], but=[False]))
 def test_workers_change_nothing(tmp_path, files, small_shards, labels):
     """Without labels, scores compare with outputs of the model as it is."""
     data = networks.data(tmp_path / "d.npz", samples=41, labels=labels)

@@ -61,6 +61,7 @@ def test_a_cluster_that_adapts_gets_workers_for_what_waits():
             assert len({task.result(60) for task in tasks}) == 2
 
 
+@pytest.mark.nightly
 def test_a_killed_worker_costs_time_alone(files, alone, dask, small_shards):
     victim, _ = dask.worker(), dask.worker()
     watching = Watching(12, lambda: os.kill(victim.pid, signal.SIGKILL))

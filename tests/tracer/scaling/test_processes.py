@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import at_night
 from tests.tracer.scaling.conftest import OPTIONS, ROOT, asked, rendered
 from tests.tracer.whatif import networks
 from tracer.api.whatif import what_if
@@ -28,15 +29,17 @@ def children(of):
     return [int(pid) for pid, state in rows if not state.startswith("Z")]
 
 
-@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("workers", at_night([1, 4], but=[4]))
 def test_workers_change_nothing(files, alone, workers):
     assert asked(files, f"local:{workers}") == alone
 
 
+@pytest.mark.nightly
 def test_shards_of_any_size_change_nothing(files, alone, small_shards):
     assert asked(files, "local:2") == alone
 
 
+@pytest.mark.nightly
 def test_outputs_in_wide_accumulators_are_known_to_workers_that_did_not_measure(
     tmp_path, files, small_shards
 ):

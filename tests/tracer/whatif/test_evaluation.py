@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import graphs
+from tests.examples import examples
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import named
@@ -83,11 +84,17 @@ def everything(policy, like=None):
         (0, Accumulator(64)),
         (3000, Accumulator(64)),
         (1 << 30, Accumulator(64)),
-        (3000, Accumulator(64, order=named("tree"))),
-        (1 << 30, Accumulator(64, "wrap", named("channelwise"), bias="last")),
         (1 << 30, Accumulator(64, "zero", named("lanes(4)"), product_bits=11)),
-        (1 << 30, Accumulator(64, "symmetric", named("maddubs"))),
-        (1 << 30, Accumulator(64, order=named("sorted"))),
+        pytest.param(3000, Accumulator(64, order=named("tree")), marks=pytest.mark.nightly),
+        pytest.param(
+            1 << 30,
+            Accumulator(64, "wrap", named("channelwise"), bias="last"),
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            1 << 30, Accumulator(64, "symmetric", named("maddubs")), marks=pytest.mark.nightly
+        ),
+        pytest.param(1 << 30, Accumulator(64, order=named("sorted")), marks=pytest.mark.nightly),
     ],
     ids=str,
 )
@@ -114,7 +121,7 @@ def test_an_evaluation_is_what_running_everything_gives(memory, like):
             assert mine.outputs_changed == sums.tally.outputs_changed.sum()
 
 
-@settings(max_examples=25, deadline=None)
+@examples(60)
 @given(
     st.sampled_from([0, 3000, 12000, 1 << 30]),
     st.lists(st.tuples(*[st.integers(8, 16)] * 3), min_size=2, max_size=6),
