@@ -7,9 +7,10 @@ they read paired tensors, have equal weights, or are read by paired nodes.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -37,13 +38,16 @@ class NodeChange:
     """Nodes of the first graph, `before`, and what they are in the second, by key.
 
     `kind` is `changed` (one node with other weights, attributes or inputs), `became` (other nodes
-    with the same place), `new` or `gone`.
+    with the same place), `new` or `gone`. `before_us` and `after_us` are their times in traces of
+    the models, µs per run: NaN where there is none.
     """
 
     kind: str = field(metadata=as_column("change", 0))
     before: tuple[str, ...] = field(metadata=as_column("before", 1))
     after: tuple[str, ...] = field(metadata=as_column("after", 2))
     what: str = field(metadata=as_column("what", 0))
+    before_us: float = field(default=math.nan, metadata=as_column("before µs", 3, "micros"))
+    after_us: float = field(default=math.nan, metadata=as_column("after µs", 3, "micros"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,8 @@ class GraphDiff(Result):
     """The changes in the order of the second graph; those of nodes that are gone come last.
 
     `same` are the pairs of nodes that did not change, by key. `nodes` counts the nodes of both
-    graphs that depend on an input. `tensors` are pairs of tensors of the main graphs.
+    graphs that depend on an input. `tensors` are pairs of tensors of the main graphs. `times` has
+    the µs per run of the nodes of each graph, by key, where traces were given.
     """
 
     view: ClassVar[str] = "tracer.analyzers.views.graph_diff"
@@ -72,6 +77,7 @@ class GraphDiff(Result):
     changes: tuple[NodeChange, ...] = field(repr=False)
     tensors: tuple[TensorPair, ...] = field(repr=False)
     notes: tuple[str, ...] = ()
+    times: tuple[Mapping[str, float], ...] = field(default=(), repr=False)
 
     def headline(self) -> str:
         """How many nodes are the same, and the number of changes."""
@@ -85,8 +91,12 @@ def compare_graphs(
     equal: Readings,
     settings: Mapping[str, Any],
     notes: Sequence[str] = (),
+    times: Sequence[Mapping[str, float]] = (),
 ) -> GraphDiff:
-    """Returns what changed from the first graph to the second; `equal` are equal tensors."""
+    """Returns what changed from the first graph to the second; `equal` are equal tensors.
+
+    `times` has the µs per run of the nodes of both graphs, by key, or nothing.
+    """
     pairing = Pairing(first, second, equal)
     same, changes = list[tuple[str, str]](), list[tuple[int, NodeChange]]()
     for number, partner in sorted(pairing.partners.items()):
@@ -100,6 +110,8 @@ def compare_graphs(
         place = theirs[0] if theirs else len(second.nodes) + ours[0]
         changes.append((place, _of_group(pairing, ours, theirs)))
     changes.sort(key=lambda each: each[0])
+    if times:
+        changes = [(place, _with_times(change, *times)) for place, change in changes]
     return GraphDiff(
         models=(ModelInfo.of(first.model), ModelInfo.of(second.model)),
         settings=settings,
@@ -108,7 +120,19 @@ def compare_graphs(
         changes=(*_of_models(first, second), *(change for _, change in changes)),
         tensors=tuple(_tensor_pairs(pairing)),
         notes=tuple(notes),
+        times=tuple(times),
     )
+
+
+def _with_times(
+    change: NodeChange, first: Mapping[str, float], second: Mapping[str, float]
+) -> NodeChange:
+    spent = [
+        [own[key] for key in keys if key in own]
+        for keys, own in ((change.before, first), (change.after, second))
+    ]
+    before, after = (sum(each) if each else math.nan for each in spent)
+    return replace(change, before_us=before, after_us=after)
 
 
 def _of_models(first: Graph, second: Graph) -> Iterator[NodeChange]:

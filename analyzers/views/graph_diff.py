@@ -1,14 +1,28 @@
 """The view of a GraphDiff: the changes, a row for each."""
 
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from tracer.analyzers.graph_diff import PAIRED, GraphDiff, NodeChange
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.page import Page, Table, record_columns, record_table
-from tracer.analyzers.views.text import plural
+from tracer.analyzers.views.report import Content, RunContent, drawings
+from tracer.analyzers.views.text import duration, plural
+from tracer.records.columns import ColumnSpec
+
+T = TypeVar("T")
+SAME, CONSTANT = "same", "constant"
+_TIMES = ["before_us", "after_us"]
+_text = partial(ColumnSpec, dtype="string", unit="", format="name")
+_SPECS = (
+    _text("change", "change", 1, "what became of the node; constant: no input reaches it"),
+    _text("partner", "in the other", 2, "nodes of the other graph in its place"),
+    _text("what", "what", 4, "what changed"),
+)
 
 
 def page(result: GraphDiff, options: ViewOptions) -> Page:
@@ -16,16 +30,26 @@ def page(result: GraphDiff, options: ViewOptions) -> Page:
     first, second = result.models
     rows = record_table(NodeChange, result.changes)
     rows = rows.assign(**{side: rows[side].map(_brief) for side in ("before", "after")})
-    head = (_sentence(result), _tensors(result))
-    title = f"{first.name} → {second.name}"
-    return Page(
-        (Table(title, record_columns(NodeChange), rows, is_long=True, head=head),), result.notes
-    )
+    columns, title = record_columns(NodeChange), f"{first.name} → {second.name}"
+    columns = columns if result.times else columns[: -len(_TIMES)]
+    head = sentences(result)
+    return Page((Table(title, columns, rows, is_long=True, head=head),), result.notes)
 
 
 def _brief(keys: tuple[str, ...]) -> str:
     """Returns the first of some nodes, and the number of others."""
     return f"{keys[0]} +{len(keys) - 1}" if len(keys) > 1 else "".join(keys)
+
+
+def sentences(result: GraphDiff) -> tuple[str, ...]:
+    """Returns what became of nodes, tensors and times."""
+    told = [_sentence(result), _tensors(result)]
+    if result.times:
+        before, after = (sum(each.values()) for each in result.times)
+        told.append(
+            f"nodes take {duration(before)} in the first graph, {duration(after)} in the second"
+        )
+    return tuple(told)
 
 
 def _sentence(result: GraphDiff) -> str:
@@ -47,11 +71,52 @@ def _tensors(result: GraphDiff) -> str:
 
 
 def table(result: GraphDiff, options: ViewOptions) -> pd.DataFrame:
-    """`kind`, `before`, `after` and `what`, a row for each change."""
+    """`kind`, `before`, `after`, `what` and, with traces, times: a row for each change."""
     rows = record_table(NodeChange, result.changes[: options.top or None])
+    rows = rows if result.times else rows.drop(columns=_TIMES)
     return rows.assign(**{side: rows[side].map(" + ".join) for side in ("before", "after")})
 
 
 def document(result: GraphDiff, options: ViewOptions) -> dict[str, Any]:
     """The fields of `GraphDiff`."""
     return asdict(result)
+
+
+def report(result: GraphDiff, options: ViewOptions) -> Content:
+    """Both graphs, A and B, whose nodes are coloured by what became of them."""
+    shown = page(result, options)
+    graphs, drawn = drawings(result.models)
+    runs = []
+    for side, model in enumerate(result.models):
+        of_node = {ours: (SAME, theirs, "") for ours, theirs in map(_towards(side), result.same)}
+        for change in result.changes:
+            ours, theirs = _towards(side)((change.before, change.after))
+            of_node |= dict.fromkeys(ours, (change.kind, " + ".join(theirs), change.what))
+        topology = model.topology
+        rows = pd.DataFrame(
+            [
+                (key, index, op, module, *of_node.get(key, (CONSTANT, "", "")))
+                for index, (key, op, module) in enumerate(
+                    zip(topology.nodes, topology.op_types, topology.modules, strict=True)
+                    if topology is not None else ()
+                )
+            ],
+            columns=["node", "index", "op_type", "module", *(spec.name for spec in _SPECS)],
+        ).astype({"index": "Int64"})  # fmt: skip
+        if result.times:
+            rows["time_us"] = rows["node"].map(result.times[side])
+        runs.append(
+            RunContent(
+                label=model.name, title=shown.tables[0].title, lines=sentences(result), rows=rows,
+                kernels=range(len(rows)), letter="AB"[side], graph=drawn[side],
+            )
+        )  # fmt: skip
+    return Content(
+        title=shown.tables[0].title, kind="diff", page=shown, runs=tuple(runs), graphs=graphs,
+        specs=_SPECS, notes=result.notes, first={"view": "graph", "color": "change"},
+    )  # fmt: skip
+
+
+def _towards(side: int) -> Callable[[tuple[T, T]], tuple[T, T]]:
+    """Returns what puts the part of a side of a pair first."""
+    return (lambda pair: pair) if side == 0 else (lambda pair: pair[::-1])

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 import tracer
 from models import families
 from tests.nets import Builder
-from tracer.errors import InputError
+from tracer.errors import InputError, UsageError
 
 MODELS = ("lenet/lenet", "resnet_cifar/resnet20", "transformer/transformer", "gpt/gpt",
           "lenet/lenet.int8")  # fmt: skip
@@ -185,6 +185,36 @@ def test_a_float_type_an_opset_and_a_folded_normalisation(tmp_path):
     proto.opset_import[0].version += 1
     (change,) = found(tmp_path / "first.onnx", proto, tmp_path).changes
     assert change.what.startswith("opset ")
+
+
+def test_traces_of_both_give_times_and_a_report_shows_both(tmp_path):
+    first, second = tmp_path / "a.onnx", tmp_path / "b.onnx"
+    onnx.save(onnx.load(path_of("lenet/lenet")), first)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(second)
+    ort.InferenceSession(first, options)
+    traces = [tracer.profile(path, runs=3, in_process=True) for path in (first, second)]
+    files = [tmp_path / f"{name}.trace" for name in "ab"]
+    for trace, file in zip(traces, files, strict=True):
+        trace.save(file)
+    result = tracer.diff(first, second, traces=files, in_process=True)
+    for side, trace in enumerate(traces):
+        rows = trace.to_pandas().set_index("node")["time_us"].dropna()
+        assert result.times[side] == rows.to_dict()
+        for change in result.changes:
+            keys = (change.before, change.after)[side]
+            own = [rows[key] for key in keys if key in rows]
+            seen = (change.before_us, change.after_us)[side]
+            assert seen == pytest.approx(sum(own)) if own else np.isnan(seen)
+    result.save(tmp_path / "diff.html")
+    page = (tmp_path / "diff.html").read_text()
+    fused = next(change for change in result.changes if change.kind == "became")
+    assert fused.what in page
+    with pytest.raises(UsageError, match=r"a\.trace is not of .*b\.onnx"):
+        tracer.diff(second, first, traces=files, in_process=True)
+    with pytest.raises(UsageError, match="1 trace for two models"):
+        tracer.diff(first, second, traces=files[:1], in_process=True)
 
 
 def test_other_inputs_are_refused(tmp_path):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.api import _calls
 from tracer.api._calls import Contained, contained
-from tracer.errors import InputError, ModelError
-from tracer.support.arguments import ANYTHING, argument, option
+from tracer.errors import InputError, ModelError, UsageError
+from tracer.support.arguments import ANYTHING, RULES, argument, option
 from tracer.text import plural
 
 if TYPE_CHECKING:
@@ -35,6 +35,11 @@ class DiffArguments(Contained):
         "[default: random, twice]",
         None, group=_calls.INPUT, reads=("path",), common=True,
     )  # fmt: skip
+    traces: Sequence[str | Path] = option(
+        "A trace of each model (tracer profile -o a.trace), whose times are shown.",
+        (), rule=RULES["register"], group=_calls.INPUT, flag="--trace", metavar="FILE",
+        reads=("path",), multiple=True, common=True,
+    )  # fmt: skip
     seed: int = _calls.seed()
     threads: int = _calls.threads()
     register: Sequence[str | Path] = _calls.register()
@@ -50,8 +55,10 @@ def diff(call: DiffArguments) -> GraphDiff:
     nodes are matched by what they read, by their weights and by their readers. Bodies of If, Loop
     and Scan are parts of their node.
 
-    Raises the errors of `tracer.errors` for models that cannot run, and InputError for models with
-    other inputs.
+    `traces` of both add the times of nodes.
+
+    Raises the errors of `tracer.errors` for models that cannot run, InputError for models with
+    other inputs, and UsageError for traces of others.
 
     >>> import tracer
     >>> lenet = "models/lenet/lenet.onnx"
@@ -65,10 +72,12 @@ def diff(call: DiffArguments) -> GraphDiff:
     from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
     from tracer.quantization.runnable import runnable_form
 
-    first, second = (
-        runnable_form(with_overrides(open_subject(source), call.inputs)).executed
-        for source in (call.first, call.second)
-    )
+    opened = [open_subject(source) for source in (call.first, call.second)]
+    if len(call.traces) not in (0, 2):
+        told = f"{plural(len(call.traces), 'trace')} for two models"
+        raise UsageError(told, "Give --trace for A, then for B.")
+    times = [_times(*each) for each in zip(opened, call.traces, strict=False)]
+    first, second = (runnable_form(with_overrides(m, call.inputs)).executed for m in opened)
     names, own = ([value.name for value in model.inputs] for model in (first, second))
     if len(names) != len(own):
         raise InputError(
@@ -92,7 +101,20 @@ def diff(call: DiffArguments) -> GraphDiff:
         "inputs": None if call.inputs is None else str(call.inputs),
     }  # fmt: skip
     notes = (*first.notes, *second.notes, *feedset.notes)
-    return compare_graphs(*graphs, equal_tensors(*graphs, rounded), settings, notes)
+    return compare_graphs(*graphs, equal_tensors(*graphs, rounded), settings, notes, times)
+
+
+def _times(model: Model, path: str | Path) -> Mapping[str, float]:
+    """Returns the µs per run of each node in a trace. Raises UsageError for another model's."""
+    from tracer.storage import trace_file
+
+    trace = trace_file.load(path)
+    is_other = trace.model.sha256 != model.sha256
+    if is_other or len(trace.runs) != 1:
+        what = f"is not of {model.name}" if is_other else f"has {len(trace.runs)} runs"
+        raise UsageError(f"{path} {what}", f"Make one: tracer profile {model.name} -o {path}.")
+    rows = trace.to_pandas().dropna(subset="time_us")
+    return dict(zip(rows["node"], rows["time_us"], strict=True))
 
 
 def _tensors(model: Model, feeds: Feeds, call: DiffArguments) -> Mapping[str, Any]:

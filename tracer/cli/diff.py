@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @_options.subject("models", nargs=2, metavar="A B")
 @_options.declared(api.DiffArguments)
 @_options.PROCESS_LIMITS
-@_options.view(".json .csv .md", _options.TOP, _options.NOTES)
+@_options.view(".html .json .csv .md", _options.TOP, _options.NOTES)
 def command(models: tuple[str, str], options: dict[str, Any], output: Output) -> None:
     """Show what changed between two graphs, whatever their names.
 
@@ -32,6 +32,7 @@ def command(models: tuple[str, str], options: dict[str, Any], output: Output) ->
       tracer diff old.onnx new.onnx
       tracer diff net.onnx optimised.onnx --dim sequence=16
       tracer diff float.onnx int8.onnx --json -o changes.csv
+      tracer diff old.onnx new.onnx --trace old.trace --trace new.trace -o changes.html
     """
     from tracer.analyzers.graph_diff import GraphDiff
 

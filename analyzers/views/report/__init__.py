@@ -69,8 +69,9 @@ def drawings(models: Sequence[ModelInfo]) -> tuple[tuple[Layout, ...], tuple[int
 
 
 Kind = Literal[
-    "profile", "interpret", "count", "whatif", "compare", "fusions", "quantize", "narrow", "tune"
-]
+    "profile", "interpret", "count", "whatif", "compare", "fusions", "quantize", "narrow", "tune",
+    "diff",
+]  # fmt: skip
 """The command whose result it is."""
 
 
