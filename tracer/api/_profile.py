@@ -25,6 +25,7 @@ from tracer.containment import signals
 from tracer.errors import TracerError, UsageError
 from tracer.executors import registry
 from tracer.executors.protocol import OptimizedGraph
+from tracer.executors.releases import PACKAGES
 from tracer.exporters.subject import open_subject
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
@@ -55,8 +56,8 @@ _NOT_REFINED = (
     "out of time after the last run: fused kernels are traced back by names alone, and nothing was "
     "replayed or compared with the peaks of this machine"
 )
-_OF_ONNX = "onnxruntime"
-"""The executor that has no operators of QONNX."""
+_OF_ONNX = PACKAGES.values()
+"""The executors that have no operators of QONNX."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def profile(call: ProfileArguments) -> Trace:
         _generation.refuse_other_inputs(call.dims, call.inputs)
     energy_model = None if call.energy is None else energy_models.find(call.energy)
     loaded = with_overrides(open_subject(call.model), call.inputs)
-    if call.executor == _OF_ONNX:
+    if call.executor in _OF_ONNX:
         loaded = runnable_form(loaded)
     phased = None
     if phases is not None:
@@ -314,7 +315,8 @@ class _Runs:
             times[positions] = graph.replay(feedset, replayed, self._progress) * wall(run)["mean"]
             run = replace(run, replayed_us=times)
         types, calls = infer(model, feedset.shapes), None
-        if graph is None or typed_model.needed(model, types, run.kernels):
+        tells_types = any(kernel.output_types for kernel in run.kernels)
+        if tells_types if graph is None else typed_model.needed(model, types, run.kernels):
             # shape inference is incomplete or wrong: an optimised model runs once as it is
             kernels = run.kernels if graph is None else graph.unoptimized_kernels(feedset)
             observation = typed_model.observe(model, kernels)

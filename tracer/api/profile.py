@@ -91,7 +91,10 @@ class ProfileArguments(Contained):
     accumulator: int | str | AnyAccumulator | Policy | None = None
     peaks: Callable[[int], Peaks] | None = None
     confirm: bool = True
-    executor: str = "onnxruntime"
+    executor: str = option(
+        "What runs it: onnxruntime, openvino or interpreter.", "onnxruntime", group=_calls.ONNX,
+        metavar="NAME", reads=("choice", "onnxruntime", "openvino", "interpreter"),
+    )  # fmt: skip
     keep: Callable[[Trace], object] | None = None
 
 

@@ -44,9 +44,9 @@ def command(
     Every side is compared with A. A side is one of: a .trace that `tracer profile` saved;
     FILE.onnx, run by onnxruntime (FILE.onnx@ort:none sets the optimisation level,
     FILE.onnx@ort:openvino the execution provider, FILE.onnx@ort==1.20.1 the release);
-    FILE.onnx@interpreter; FILE.py:NAME, any module in its framework (@torch:cuda on a card), which
-    runs on the inputs of the first ONNX model; FILE.py:NAME@ort, its export. Sides that run take
-    turns. The exit code is 1 if values differ.
+    FILE.onnx@openvino or @interpreter; FILE.py:NAME, any module in its framework (@torch:cuda on a
+    card), which runs on the inputs of the first ONNX model; FILE.py:NAME@ort, its export. Sides
+    that run take turns. The exit code is 1 if values differ.
 
     With --data, ONNX models are also scored on a data set.
 

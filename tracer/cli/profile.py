@@ -41,8 +41,11 @@ class _Roofline:
     )  # fmt: skip
 
 
-def _refuse_misplaced(model: Path) -> None:
-    """Raises UsageError for options of an .onnx file where code is named, and vice versa."""
+def _check(model: Path, options: dict[str, Any]) -> None:
+    """Leaves out what is onnxruntime's where another executor is named, unless it was typed.
+
+    Raises UsageError for options of an .onnx file where code is named, and vice versa.
+    """
     from tracer.exporters.subject import runs_in_framework
 
     context = click.get_current_context()
@@ -51,6 +54,8 @@ def _refuse_misplaced(model: Path) -> None:
         for name in context.params
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     }
+    if options["executor"] != api.ProfileArguments.executor:
+        options.update(dict.fromkeys({"optimization", "provider"} - typed))
     is_code = runs_in_framework(str(model))
     wrong = typed.intersection(_ONNX_ONLY if is_code else _FRAMEWORK_ONLY)
     if wrong:
@@ -121,11 +126,12 @@ def command(
     from tracer.records.trace import Trace
 
     output.check(Trace)
-    _refuse_misplaced(model)
-    on_card = "cuda" in (framework.device, short_name(options["provider"]))
+    _check(model, options)
+    provider = options["provider"] or "cpu"
+    on_card = "cuda" in (framework.device, short_name(provider))
     if roofline and on_card and _torch_has_card():
         options["peaks"] = _peaks_of_card
-    elif roofline and is_cpu(options["provider"]):  # peaks of the processor
+    elif roofline and is_cpu(provider):  # peaks of the processor
         from tracer import host
 
         options["peaks"] = partial(host.peaks, announce=tell)  # tells of a first measurement

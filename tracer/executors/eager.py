@@ -20,6 +20,7 @@ from tracer.executors.settings import EagerSettings, MeasuringSettings
 from tracer.records.counted_runs import MachineUse
 from tracer.records.trace import Kernel, Run
 from tracer.support.timing import Moment, RunTimer
+from tracer.support.types import FloatArray
 
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory")
 
@@ -138,25 +139,29 @@ def profile_of(calls: Calls, measured: Measured) -> Profiled:
     return Profiled(run, operations=tuple(calls.operations.values()))
 
 
-class Recording(Protocol):
+class Alternating(Protocol):
+    """A model that is open for undisturbed and for recorded runs."""
+
+    @property
+    def timed(self) -> Callable[[], float]:
+        """Makes an undisturbed run and returns its time, µs."""
+
+    def runs(self, count: int) -> RunTimer:
+        """Records `count` runs, and returns their times."""
+
+
+class Recording(Alternating, Protocol):
     """A model that is open for runs; `calls` are those of the recorded runs so far."""
 
     @property
     def calls(self) -> Calls:
         """The kernels and rows of the recorded runs."""
 
-    @property
-    def timed(self) -> Callable[[], float]:
-        """Makes an undisturbed run and returns its time, µs."""
-
-    def observe(self) -> None:
-        """Records what takes time to record, such as types, in a run of its own."""
-
     def most_runs(self) -> int:
         """Returns the most runs that are recorded in a row."""
 
-    def runs(self, count: int) -> RunTimer:
-        """Records `count` runs, and returns their times."""
+    def observe(self) -> None:
+        """Records what takes time to record, such as types, in a run of its own."""
 
     def notes(self, wall_us: float) -> tuple[str, ...]:
         """Returns what else the runs tell, of which an undisturbed one takes `wall_us`."""
@@ -190,7 +195,9 @@ class EagerExecutor(ABC, Generic[ModelT]):
             warm_up(recording.timed, settings, progress)
             recording.observe()
             began = Moment.now()
-            walls, recorded = alternate(settings, recording, progress)
+            walls, recorded = alternate(
+                settings, recording, progress, recording.calls.samples, recording.most_runs
+            )
         overhead = self.overhead(settings)
         measured = Measured(
             self.name, settings.device, arrays, walls.us, recorded.us, overhead,
@@ -228,10 +235,15 @@ class EagerExecutor(ABC, Generic[ModelT]):
 
 
 def alternate(
-    settings: MeasuringSettings, recording: Recording, progress: Progress
+    settings: MeasuringSettings,
+    recording: Alternating,
+    progress: Progress,
+    samples: Callable[[], FloatArray],
+    most_runs: Callable[[], int] | None = None,
 ) -> tuple[RunTimer, RunTimer]:
     """Returns the times of undisturbed runs and of recorded runs in blocks W P P W …
 
+    `samples` returns the times of all recorded runs (runs × kernels), µs.
     The order alternates from block to block, so that drift cancels out. A block takes some seconds.
     The first makes at most half of the runs, so that undisturbed runs lie on both sides.
     """
@@ -246,7 +258,7 @@ def alternate(
             fitting = min(missing, max(1, int(_BLOCK_US * len(times) / max(sum(times), 1e-9))))
         else:
             fitting = min(-(-missing // 2), _FIRST_BLOCK)
-        count = min(fitting, max(1, recording.most_runs()))
+        count = fitting if most_runs is None else min(fitting, max(1, most_runs()))
         least = max(min(count, _PLAIN_MOST), _PLAIN_LEAST) if blocks < 2 else 1
         plain_count = max(count // _PLAIN_SHARE, least)
         if blocks % 2 == 0:
@@ -256,7 +268,7 @@ def alternate(
         if blocks % 2:
             _add_block(walls, plain, plain_count)
         blocks += 1
-        known = recording.calls.samples()
+        known = samples()
         uncertain = spread(settings, known, np.zeros(known.shape[1]), 0.0)
         seconds = sum(times) / 1e6
         total = len(times) + settings.missing_runs(len(times), seconds, spread=uncertain)

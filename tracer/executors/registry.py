@@ -24,7 +24,7 @@ from tracer.support.suggestions import suggest
 REFERENCE, EMULATED = "reference", "emulated"
 """The executors of `tracer.interpret`, without and with narrow accumulators."""
 
-SHORT_NAMES = {"ort": "onnxruntime", "interpreter": REFERENCE}
+SHORT_NAMES = {"ort": "onnxruntime", "openvino": "openvino", "interpreter": REFERENCE}
 """Names of executors in a comparison, as in `model.onnx@ort`."""
 
 

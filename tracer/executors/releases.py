@@ -1,4 +1,4 @@
-"""Releases of onnxruntime beside the installed one, each in a folder of its own in the cache.
+"""Releases of a runtime beside the installed one, each in a folder of its own in the cache.
 
 pip installs a release once, from the index that it is configured for; afterwards no network is
 needed. `release.json` in the folder has the file of each wheel and its SHA-256.
@@ -16,16 +16,17 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import onnxruntime
-
 from tracer.containment.activity import Progress
 from tracer.errors import InputError, UsageError
+from tracer.records import environment
 from tracer.support.files import cache_folder
 
-PACKAGE = "onnxruntime"
+PACKAGES = {"ort": "onnxruntime", "openvino": "openvino"}
+"""What pip installs for a side of this short name."""
+_DEFAULT = "onnxruntime"
 _FOR_NUMPY_2 = (1, 19)
-"""The first release that is compiled for numpy 2. Those before get a numpy and a pandas of their
-own, as pandas 3 does not run on numpy 1."""
+"""The first release of onnxruntime that is compiled for numpy 2. Those before get a numpy and a
+pandas of their own, as pandas 3 does not run on numpy 1."""
 _NUMPY_1 = ("numpy<2", "pandas<3", "pytz")
 _OFFERED = re.compile(r"\(from versions: ([^)]*)\)")
 _RECORD = "release.json"
@@ -33,20 +34,22 @@ _RECORD = "release.json"
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release of onnxruntime, such as 1.20.1."""
+    """A release of a package, such as 1.20.1."""
 
     version: str
+    package: str = _DEFAULT
 
     def __post_init__(self) -> None:
         if re.fullmatch(r"\d+(\.\d+)+([a-z]+\d+)?(\.dev\d+)?", self.version) is None:
             raise UsageError(
-                f"'{self.version}' is no release of {PACKAGE}", "One is written as in ort==1.20.1."
+                f"'{self.version}' is no release of {self.package}",
+                "One is written as in ort==1.20.1.",
             )
 
     @property
     def folder(self) -> Path:
         """The folder in the cache that has, or will have, the release for this Python."""
-        name = f"{PACKAGE}-{self.version}-{sys.implementation.cache_tag}"
+        name = f"{self.package}-{self.version}-{sys.implementation.cache_tag}"
         return cache_folder() / "releases" / name
 
     @property
@@ -60,14 +63,14 @@ class Release:
         That is nothing for the release that is installed here. Raises InputError where no wheel
         fits this Python, or pip cannot get it.
         """
-        if self.version == onnxruntime.__version__:
+        if self.version == _installed(self.package):
             return []
         if not self.is_installed:
             self._install(progress)
         return [str(self.folder)]
 
     def _install(self, progress: Progress) -> None:
-        progress(0, 0, f"getting {PACKAGE} {self.version}")
+        progress(0, 0, f"getting {self.package} {self.version}")
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.folder.parent, prefix=".new-") as text:
             new = Path(text) / "release"
@@ -78,8 +81,8 @@ class Release:
 
     def _fill(self, folder: Path, report: Path) -> None:
         numbers = tuple(map(int, self.version.split(".")[:2]))
-        own = () if numbers >= _FOR_NUMPY_2 else _NUMPY_1
-        done = _pip_install(folder, "--report", report, f"{PACKAGE}=={self.version}", *own)
+        own = () if self.package != _DEFAULT or numbers >= _FOR_NUMPY_2 else _NUMPY_1
+        done = _pip_install(folder, "--report", report, f"{self.package}=={self.version}", *own)
         if done.returncode:
             raise self._refusal(done.stderr)
         wheels = json.loads(report.read_text("utf-8"))["install"]
@@ -97,18 +100,20 @@ class Release:
             lines = [line for line in output.splitlines() if line.startswith("ERROR:")]
             why = lines[0].removeprefix("ERROR:").strip() if lines else "pip failed"
             return InputError(
-                f"{PACKAGE} {self.version} cannot be downloaded: {why}",
+                f"{self.package} {self.version} cannot be downloaded: {why}",
                 "A release is downloaded once, and needs the package index for that.",
             )
         return InputError(
-            f"{PACKAGE} {self.version} has no wheel for {platform.python_implementation()} "
+            f"{self.package} {self.version} has no wheel for {platform.python_implementation()} "
             f"{platform.python_version()} on {platform.system()} {platform.machine()}",
             f"There are {', '.join(offered)}.",
         )
 
 
 def releases_of(text: str, every: bool = False) -> list[Release]:
-    """Returns the releases that `1.17:1.20`, `1.17:` or `1.17.3,1.20.1` names, the oldest first.
+    """Returns the releases of onnxruntime that `1.17:1.20`, `1.17:` or `1.17.3,1.20.1` names.
+
+    The oldest is first.
 
     Of a range these are the newest of each minor version, or `every` one, of those that pip offers
     for this Python. Where the index cannot be asked, they are the installed one and those that have
@@ -119,11 +124,11 @@ def releases_of(text: str, every: bool = False) -> list[Release]:
     else:
         low, high = (_numbers(Release(end).version) if end else () for end in text.split(":", 1))
         with tempfile.TemporaryDirectory() as folder:
-            known = _offered(_pip_install(Path(folder), f"{PACKAGE}==0.0").stderr)
+            known = _offered(_pip_install(Path(folder), f"{_DEFAULT}==0.0").stderr)
         if not known:
             tag = sys.implementation.cache_tag
-            here = cache_folder().glob(f"releases/{PACKAGE}-*-{tag}/{_RECORD}")
-            known = [onnxruntime.__version__, *(each.parent.name.split("-")[1] for each in here)]
+            here = cache_folder().glob(f"releases/{_DEFAULT}-*-{tag}/{_RECORD}")
+            known = [_installed(_DEFAULT), *(each.parent.name.split("-")[1] for each in here)]
         within = [
             version
             for version in sorted(known, key=_numbers)
@@ -138,6 +143,10 @@ def releases_of(text: str, every: bool = False) -> list[Release]:
     return sorted(named, key=lambda each: _numbers(each.version))
 
 
+def _installed(package: str) -> str:
+    return environment.version_of(package, environment.versions())
+
+
 def _numbers(version: str) -> tuple[int, ...]:
     """Returns what orders a release; a preview comes after none of its own numbers."""
     return tuple(int(part) for part in re.findall(r"\d+", version))
@@ -147,7 +156,7 @@ def _pip_install(folder: Path, *words: str | Path) -> "subprocess.CompletedProce
     """Lets pip install wheels into a folder. Raises InputError where there is no pip."""
     if importlib.util.find_spec("pip") is None:
         raise InputError(
-            f"releases of {PACKAGE} are listed and installed by pip, which is not there",
+            "releases are listed and installed by pip, which is not there",
             f"Run {sys.executable} -m ensurepip.",
         )
     # a file of constraints is about what is installed here, often another version than this

@@ -30,7 +30,7 @@ RUNTIMES = (
 """Distributions of onnxruntime. They share a module, which is that of a special one if there is
 one beside the standard one."""
 _PACKAGES = (
-    "tracer-onnx", "onnx", *RUNTIMES, "numpy", "numba", "pandas",
+    "tracer-onnx", "onnx", *RUNTIMES, "openvino", "numpy", "numba", "pandas",
     "torch", "torchvision", "onnxscript", "chainer", "cupy", "cupy-cuda11x", "cupy-cuda12x",
     "cupy-cuda13x",
 )  # fmt: skip

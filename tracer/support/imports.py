@@ -24,6 +24,7 @@ _EXTRAS = {
     **dict.fromkeys(("dask", "distributed"), "dask"),
     "pyarrow": "parquet",
     "tokenizers": "text",
+    "openvino": "openvino",
 }
 """The extra of this package that brings an optional package."""
 _CHAINER = "pip install 'setuptools~=80.0' && pip install --no-build-isolation chainer==7.8.1"

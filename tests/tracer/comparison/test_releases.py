@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import sys
 import zipfile
 from importlib import metadata
 from pathlib import Path
@@ -110,6 +111,19 @@ def test_a_release_that_cannot_be_had_is_an_error(cache, index):
         Release("1.29.1").folders(quiet)
 
 
+def test_a_release_of_another_package_is_its_own(cache, index):
+    with pytest.raises(InputError, match=r"openvino 1.30.7 cannot be downloaded"):
+        Release("1.30.7", "openvino").folders(quiet)
+
+
+def test_a_side_without_its_package_names_what_to_install(model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(UsageError, match=r"pip install 'tracer-onnx\[openvino\]'"):
+        tracer.profile(model, executor="openvino")
+    with pytest.raises(UsageError, match=r"'torch' takes no release"):
+        tracer.compare(["net.py:Net@torch==2.6.0", model])
+
+
 def test_the_installed_release_is_taken_as_it_is(cache):
     assert Release(metadata.version("onnxruntime")).folders(quiet) == []
 
@@ -141,6 +155,7 @@ def test_scores_are_those_of_the_release():
     ("side", "message"),
     [
         ("@ort==new", "'new' is no release of onnxruntime"),
+        ("@openvino==new", "'new' is no release of openvino"),
         ("@interpreter==1.2.0", "'interpreter' takes no release"),
         ("@ort==", "'' is no release"),
     ],

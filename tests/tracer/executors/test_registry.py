@@ -71,7 +71,14 @@ def test_an_executor_refuses_what_it_cannot_do(echo):
 
 
 def test_every_executor_is_known_by_name():
-    assert registry.names() == ["chainer", "emulated", "onnxruntime", "reference", "torch"]
+    assert registry.names() == [
+        "chainer",
+        "emulated",
+        "onnxruntime",
+        "openvino",
+        "reference",
+        "torch",
+    ]
     with pytest.raises(UsageError, match="there is no executor 'gpu'") as caught:
         registry.find("gpu")
     assert "onnxruntime" in str(caught.value)

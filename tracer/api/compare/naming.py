@@ -33,7 +33,7 @@ from tracer.api.compare.sides import (
 )
 from tracer.errors import InputError, UsageError
 from tracer.executors import registry
-from tracer.executors.releases import Release
+from tracer.executors.releases import PACKAGES, Release
 from tracer.executors.settings import DEVICES
 from tracer.exporters import frameworks
 from tracer.exporters.records import draw, input_specs
@@ -53,7 +53,8 @@ from tracer.support.suggestions import suggest
 _DEFAULT = SideSettings()
 _FORMS = (
     "A side is FILE.trace, FILE.onnx, FILE.onnx@ort, @ort:none … @ort:all, @ort:PROVIDER, "
-    "@ort==1.20.1 or @interpreter, or FILE.py:NAME, FILE.py:NAME@torch, @torch:cuda or @chainer."
+    "@ort==1.20.1, @openvino or @interpreter, or FILE.py:NAME, FILE.py:NAME@torch, @torch:cuda or "
+    "@chainer."
 )
 
 Arrays: TypeAlias = Sequence[NDArray[Any]]
@@ -112,8 +113,9 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
         executor = _framework_of(name, settings)
     engine, _, how = executor.partition(":")
     engine, pinned, version = engine.partition("==")
-    if pinned and engine != DEFAULT:
-        raise UsageError(f"{text}: '{engine}' takes no release", "onnxruntime does: ort==1.20.1.")
+    if pinned and engine not in PACKAGES:
+        hint = "onnxruntime and OpenVINO do: ort==1.20.1, openvino==2026.4.1."
+        raise UsageError(f"{text}: '{engine}' takes no release", hint)
     if engine in frameworks():
         if importlib.util.find_spec(engine) is None:
             raise not_installed(text, ModuleNotFoundError(name=engine))
@@ -139,7 +141,7 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
     model = _export(name, settings) if names_code(name) else open_subject(name)
     if registry.SHORT_NAMES[engine or DEFAULT] != registry.REFERENCE:
         model = runnable_form(model)
-    release = Release(version) if pinned else None
+    release = Release(version, PACKAGES[engine]) if pinned else None
     return OnnxSide(text, model, Path(name), engine or DEFAULT, level, provider, release=release)
 
 

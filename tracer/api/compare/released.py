@@ -1,4 +1,4 @@
-"""Sides with a release of onnxruntime: each runs in a process of its own."""
+"""Sides with a release of their runtime: each runs in a process of its own."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any
 
 from tracer.api.compare import SideSettings
-from tracer.api.compare.sides import DEFAULT, NamedSide, OnnxSide, Runner
+from tracer.api.compare.sides import NamedSide, OnnxSide, Runner
 from tracer.containment.activity import Progress
 from tracer.containment.calls import RemoteObject, RemoteProcess
 from tracer.executors.measuring import Open, Opener
 from tracer.executors.protocol import Tensors
+from tracer.executors.releases import PACKAGES
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.records.trace import Trace
 
@@ -22,7 +23,7 @@ _BLOCK_US = 2_000.0
 
 @dataclass(frozen=True, slots=True)
 class RemoteSide(OnnxSide):
-    """An ONNX model that runs in a `process` of its own, with its release of onnxruntime."""
+    """An ONNX model that runs in a `process` of its own, with its release of the runtime."""
 
     process: RemoteProcess = field(default_factory=RemoteProcess, repr=False)
 
@@ -105,7 +106,7 @@ def _remote_turns(process: RemoteProcess, what: str) -> Iterator[_RemoteTurns]:
 
 @contextmanager
 def with_releases(sides: Sequence[NamedSide], progress: Progress) -> Iterator[Sequence[NamedSide]]:
-    """Yields the sides; where one has a release, each of onnxruntime has a process of its own.
+    """Yields the sides; where one has a release, each of a runtime has a process of its own.
 
     So has the installed release: only processes that hold the same else are compared fairly.
     Raises the errors of `Release.folders`.
@@ -116,14 +117,14 @@ def with_releases(sides: Sequence[NamedSide], progress: Progress) -> Iterator[Se
     with ExitStack() as stack:
         yield [
             in_own_process(side, stack, progress)
-            if isinstance(side, OnnxSide) and side.executor == DEFAULT
+            if isinstance(side, OnnxSide) and side.executor in PACKAGES
             else side
             for side in sides
         ]
 
 
 def in_own_process(side: OnnxSide, stack: ExitStack, progress: Progress) -> RemoteSide:
-    """Returns a side of onnxruntime in a process of its own, which `stack` ends.
+    """Returns a side of a runtime in a process of its own, which `stack` ends.
 
     Raises the errors of `Release.folders`.
     """
