@@ -10,11 +10,12 @@ import numpy as np
 import onnx
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tracer
 import tracer.cli
+from tests.examples import examples
 from tests.graphs import parse
 from tracer.accumulators.statistics.partial_sums import QUANTITIES
 from tracer.analyzers.grouping import by_sample
@@ -76,7 +77,7 @@ def interpreted(proto: onnx.ModelProto, x: np.ndarray, policy: str, **options: b
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6))
-@settings(max_examples=15, deadline=None)
+@examples(30)
 def test_every_quantity_is_that_of_the_definition(seed, samples):
     rng = np.random.default_rng(seed)
     x, a, b = (rng.integers(-128, 128, size, np.int8) for size in ((samples, 5), (5, 2), (5, 1)))

@@ -253,7 +253,7 @@ def test_sums_are_rounded_up_as_often_as_the_dropped_part_says():
 def test_whole_commands_know_shifts_and_spills():
     lenet = "models/lenet/lenet.int8.onnx"
     tries = "32,20(order=tiles(64:20:>>4)),32(order=tiles(spill=64:9:>>2))"
-    sweep = tracer.what_if(lenet, tries, "digits", options=WhatIfOptions(limit=20))
+    sweep = tracer.what_if(lenet, tries, "digits", options=WhatIfOptions(limit=8))
     exact, shifted_sums, spilled = (row.score for row in sweep.rows)
     assert exact == shifted_sums > spilled
     nodes = tracer.interpret(lenet, accumulator="32(order=tiles(64:32:>>4))", batch=2).nodes

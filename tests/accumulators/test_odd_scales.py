@@ -2,10 +2,11 @@
 
 import numpy as np
 import onnx
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
+from tests.examples import examples
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.policy import parse_policy
 from tracer.errors import TracerError
@@ -58,7 +59,7 @@ def computed(model, wrap_kernel=None):
         return Interpreter(model, wrap_kernel=wrap_kernel).run(None, {})[0]
 
 
-@settings(max_examples=150, derandomize=True)
+@examples(150)
 @given(models())
 def test_wide_sums_are_those_of_the_plain_interpreter(proto):
     try:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.accumulators.test_float_tally import drawn, tally
+from tests.examples import examples
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.analyzers.grouping import grouped
 from tracer.analyzers.overflow import of_floats
@@ -23,7 +24,7 @@ def table(*sums: FloatPartialSums) -> pd.DataFrame:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 40))
-@settings(max_examples=20, deadline=None)
+@examples(60)
 def test_groups_have_the_statistics_of_their_sums_or_none(seed, first, second):
     parts = [tally(drawn(seed, first)), tally(drawn(seed + 1, second))]
     whole = of_floats([FloatPartialSums("all", parts[0].merged(parts[1]))]).loc["all"]

@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 from tests import nets
+from tests.examples import at_night
 from tests.graphs import BRANCHES, parse, quantised, residual
 from tracer.analyzers.attribution import attribute
 from tracer.analyzers.fusions import FOLDED, GROUP, IDLE, OVERHEAD, REMOVED
@@ -60,7 +61,7 @@ def observed(name, optimization):
     return model, graph.kernels, graph.match_tensors(feed_sets, Limits(), silent)
 
 
-@pytest.mark.parametrize("optimization", OPTIMIZATIONS)
+@pytest.mark.parametrize("optimization", at_night(OPTIMIZATIONS, but=["none", "all"]))
 @pytest.mark.parametrize("name", MODELS)
 def test_every_group_is_confirmed_by_values_on_two_inputs(name, optimization):
     found = mapped(name, optimization)

@@ -6,10 +6,11 @@ from itertools import accumulate
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tracer
+from tests.examples import examples
 from tests.graphs import BRANCHES, parse
 from tracer.analyzers.grouping import by_origin, grouped, remark
 from tracer.errors import UsageError
@@ -17,7 +18,7 @@ from tracer.graph import provenance
 from tracer.records.trace import typed_table
 
 MODULES = st.sampled_from([None, "", "a", "a.0", "a.0.b", "a.1", "a.1.b.c", "d", "a.0.b.c.e"])
-SLOW = settings(max_examples=40)
+SLOW = examples(60)
 """pandas folds sixty columns in some 40 ms, many times a case."""
 SOURCES = st.sampled_from([None, "net.py:1", "net.py:12", "lib/net.py:1"])
 

@@ -5,6 +5,7 @@ import pytest
 from onnx import helper
 
 from tests.arithmetic.test_products import check
+from tests.examples import at_night
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.replays import replay_of
 
@@ -42,7 +43,7 @@ def forms(a, b, threads=1, weights=None):
     yield make("QGemm", [*linear, bias], *fused, alpha=0.7)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", at_night([1, 2], but=[2]))
 @pytest.mark.parametrize(("a", "b"), [(U, S), (U, U), (S, S)])
 def test_integer_products_have_the_bits_of_onnxruntime(a, b, threads):
     for kernel in forms(a, b, threads):

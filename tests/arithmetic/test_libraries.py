@@ -36,8 +36,9 @@ def replayed(result, left, right):
 
 @pytest.mark.parametrize(
     ("function", "operands"),
-    [(np.dot, "float32"), (np.dot, "float64"), (lambda a: np.add.reduce(a), "float64"),
-     (linear, "float32"), (brain_sum, "bf16")],
+    [(np.dot, "float32"), pytest.param(np.dot, "float64", marks=pytest.mark.nightly),
+     (lambda a: np.add.reduce(a), "float64"),
+     pytest.param(linear, "float32", marks=pytest.mark.nightly), (brain_sum, "bf16")],
 )  # fmt: skip
 def test_a_rule_that_is_known_has_the_bits_of_the_library(function, operands):
     result = tracer.reveal(function, TERMS, operands=operands, in_process=True)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+from tests.examples import examples
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.replays import replay_of
 from tracer.arithmetic.rule import are_equal, reveal
@@ -88,7 +89,7 @@ def products(draw):
 
 
 @given(products())
-@settings(max_examples=25, deadline=None)
+@examples(60)
 def test_products_of_any_shape(kernel):
     check(kernel)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import compared_page, shapes
+from tests.examples import at_night
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 
@@ -25,18 +26,23 @@ def test_differences_from_onnxruntime_are_explained(cases):
     assert not unexplained
 
 
-def test_inferred_shapes_are_those_of_the_run(cases):
-    for each in cases:
-        if not isinstance(each.ours, str):
-            ran = [getattr(value, "shape", None) for value in each.ours]
-            for inferred, shape in zip(each.inferred, ran, strict=True):
-                assert inferred in (None, shape), f"{each.key} {each.trial.name}"
+@pytest.mark.parametrize("every", at_night([1, 9], but=[9]))
+def test_inferred_shapes_are_those_of_the_run(every):
+    with shapes.Apart() as apart:
+        for key in shapes.versions()[::every]:
+            for each in shapes.comparisons(key, *shapes.SAMPLE, apart):
+                if not isinstance(each.ours, str):
+                    ran = [getattr(value, "shape", None) for value in each.ours]
+                    for inferred, shape in zip(each.inferred, ran, strict=True):
+                        assert inferred in (None, shape), f"{each.key} {each.trial.name}"
 
 
+@pytest.mark.nightly
 def test_most_versions_are_compared():
     assert sum(map(bool, shapes.sample().values())) >= 500
 
 
+@pytest.mark.nightly
 def test_the_page_shows_the_comparison():
     shown = PAGE.read_text(encoding="utf-8").partition(compared_page.TITLE)
     assert _without_differences("".join(shown[1:])) == _without_differences(compared_page.section())

@@ -20,6 +20,7 @@ def add_name(copy):
     copy.edit(MODES, '"wrap", "zero", "error"]', '"wrap", "zero", "error", "mirror"]')
 
 
+@pytest.mark.nightly
 def test_a_forgotten_overflow_mode_fails_type_checking(copy):
     assert "assert_never" not in check_types(copy)
     add_name(copy)

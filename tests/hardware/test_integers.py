@@ -8,6 +8,7 @@ import pytest
 
 from tests.accumulators.dots import emulate
 from tests.accumulators.nodes import model, narrowed
+from tests.examples import at_night
 from tests.interpreter.models import onnxruntime
 from tracer.accumulators import hardware
 from tracer.accumulators.emulation import AccumulatorEmulation
@@ -148,7 +149,7 @@ def test_every_preset_of_integers_has_a_rule_here():
     assert RULES.keys() == INTEGERS.keys()
 
 
-@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("depth", at_night(DEPTHS, but=[1, 3, 8, 17, 257]))
 @pytest.mark.parametrize("name", RULES)
 def test_presets_are_their_rules(name, depth):
     random = np.random.default_rng(depth)
@@ -297,7 +298,7 @@ LAYERS = {  # input channels, output channels, groups, kernel, stride, pad
 @needs_pairs
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", at_night(ENGINES, but=["fbgemm", "onednn"]))
 def test_convolutions_of_torch_have_pairs_that_saturate(engine, layer):
     inputs, outputs, groups, size, stride, pad = LAYERS[layer]
     random = np.random.default_rng(6)
@@ -328,7 +329,14 @@ GEOMETRIES = {  # input channels, output channels, groups, kernel
 
 @pytest.mark.skipif("avx2" not in FLAGS or "vnni" in FLAGS, reason="needs AVX2 without VNNI")
 @pytest.mark.parametrize("geometry", GEOMETRIES)
-@pytest.mark.parametrize("kinds", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("uint8", "int8"),
+        ("int8", "int8"),
+        pytest.param(("uint8", "uint8"), marks=pytest.mark.nightly),
+    ],
+)
 def test_convolutions_saturate_as_in_onnxruntime(kinds, geometry):
     inputs, outputs, groups, size = GEOMETRIES[geometry]
     random = np.random.default_rng(7)
@@ -353,7 +361,11 @@ def test_convolutions_saturate_as_in_onnxruntime(kinds, geometry):
 
 @pytest.mark.skipif("avx2" not in FLAGS, reason="needs AVX2")
 @pytest.mark.parametrize(
-    "name", ["lenet/lenet", "resnet_cifar/resnet20", "transformer/transformer"]
+    "name",
+    at_night(
+        ["lenet/lenet", "resnet_cifar/resnet20", "transformer/transformer"],
+        but=["lenet/lenet", "transformer/transformer"],
+    ),
 )
 def test_networks_have_the_bits_of_onnxruntime(name, tmp_path):
     """The graph that onnxruntime makes of a network, with its kernels' sums: pairs, or exact."""

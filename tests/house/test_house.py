@@ -67,7 +67,9 @@ def test_a_package_without_a_budget_is_above_it(root):
 
 
 @pytest.mark.needs("sklearn")
-@pytest.mark.parametrize("call", ["profile", "count", "what_if"])
+@pytest.mark.parametrize(
+    "call", ["profile", "count", pytest.param("what_if", marks=pytest.mark.nightly)]
+)
 def test_a_call_enters_few_files(call):
     command = [sys.executable, "-m", "tests.house.walks", call]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -12,7 +12,7 @@ from tests.interpreter.models import agree, fused, normal, onnxruntime, quick
 from tracer.errors import ModelError
 from tracer.interpreter.interpreter import Interpreter
 
-few = limited(quick, max_examples=20)
+few = limited(quick, max_examples=quick.max_examples // 3)
 SIZE = st.integers(1, 6)
 FLAG = st.booleans()
 

@@ -75,6 +75,7 @@ def test_an_edit_of_what_kernels_share_compiles_them_anew_and_drops_the_old_code
     assert second != first
 
 
+@pytest.mark.nightly
 def test_an_installation_that_cannot_be_written_keeps_code_in_the_users_cache_or_not_at_all(
     package, tmp_path
 ):

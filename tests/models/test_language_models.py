@@ -179,6 +179,7 @@ def test_the_shipped_int4_model_is_what_quantize_makes_of_the_float_one():
         np.testing.assert_array_equal(onnx.numpy_helper.to_array(weight), weights[weight.name])
 
 
+@pytest.mark.nightly
 def test_options_of_an_export_may_fix_the_batch(tmp_path):
     net = families.build("llama", "torch", SMALL)
     options = ExportOptions(dynamic_batch=False)

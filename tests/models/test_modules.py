@@ -10,6 +10,7 @@ import pytest
 
 import tracer
 from models import families
+from tests.examples import at_night
 from tracer.analyzers.grouping import grouped
 
 ROOT = "(root)"
@@ -99,7 +100,7 @@ def test_a_line_does_the_work_of_the_layers_that_its_text_calls(framework, count
         assert row["macs"] == sum(inside), (source, text)
 
 
-@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("depth", at_night(DEPTHS, but=[1, None]))
 def test_a_fused_run_has_the_same_modules_and_the_whole_time(depth, counted):
     trace = tracer.profile(families.shipped("resnet_cifar", "torch"), runs=2, warmup=1, threads=1)
     rows = grouped(trace.nodes, "module", depth=depth).set_index("module")

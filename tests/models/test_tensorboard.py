@@ -108,6 +108,7 @@ def test_edges_follow_tensors_and_leave_weights_out():
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.needs("torch")
 def test_a_new_folder_gets_the_epochs_before_the_resume_and_an_old_one_does_not(
     tmp_path, tiny_data

@@ -56,6 +56,7 @@ def wheel(tmp_path_factory):
     return files
 
 
+@pytest.mark.nightly
 def test_scripts_and_styles_of_a_wheel_are_minified_and_work(browser, wheel, tmp_path):
     code = "import sys, tracer; tracer.load(sys.argv[1]).save(sys.argv[2])"
     command = [sys.executable, "-c", code, ROOT / TRACES[0], tmp_path / "r.html"]

@@ -5,6 +5,7 @@ import pytest
 import tracer
 from tests.graphs import integers
 from tests.nets import Builder
+from tracer.api.compare import SideSettings
 from tracer.graph import provenance
 from tracer.records.transformed import Plan, Speedup, Trial, Tuned
 
@@ -98,7 +99,9 @@ def test_modules_are_in_the_order_of_the_run_and_the_longest_is_brightest(browse
 
 def test_a_comparison_has_the_times_and_intervals_of_both_sides_in_a_row(browser, tmp_path):
     lenet = "models/lenet/lenet.onnx"
-    comparison = tracer.compare([lenet, f"{lenet}@ort:none"])
+    comparison = tracer.compare(
+        [lenet, f"{lenet}@ort:none"], settings=SideSettings(sessions=8, precision=1.0)
+    )
     browser.open(comparison.save(tmp_path / "c.html"))
     assert browser.texts(".tabs [aria-selected=true]") == ["A and B"]
     heads, *rows = browser.ask(

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from tests.analyzers.test_impossible_numbers import PEAKS, base, check_text, run_on
+from tests.examples import at_night
 from tracer.analyzers import views
 from tracer.api._assembly import analyze, assembled
 from tracer.records.result import ViewOptions
 
 
-@pytest.fixture(params=range(8))
+@pytest.fixture(params=at_night(range(8), but=range(2)))
 def trace(request):
     """Runs of LeNet, or of three operators, on a machine that is drawn."""
     random = np.random.default_rng(request.param)

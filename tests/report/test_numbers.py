@@ -102,7 +102,8 @@ def test_missing_and_infinite_numbers_are_written_as_elsewhere(browser, narrowed
 @pytest.mark.parametrize(
     ("of", "by"),
     [("narrowed", "kernel"), ("narrowed", "op")]
-    + [("resnet", by) for by in ("kernel", "op", "module", "source")],
+    + [("resnet", by) for by in ("kernel", "module")]
+    + [pytest.param("resnet", by, marks=pytest.mark.nightly) for by in ("op", "source")],
 )
 def test_groups_are_those_of_python(browser, of, by, request):
     path, trace = request.getfixturevalue(of)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import tracer
 import tracer.cli
+from tests.examples import at_night
 from tests.graphs import integers, residual
 from tracer.analyzers.merging import MERGED
 from tracer.analyzers.overflow import COLUMNS as SUMS
@@ -36,12 +37,13 @@ def digits(count):
     return Samples("digits", count)
 
 
-@pytest.fixture(scope="module", params=MODELS.values(), ids=MODELS)
+@pytest.fixture(scope="module", params=at_night(MODELS, but=["lenet", "transformer"]))
 def parts(request):
     """The model, its times at two batch sizes, and its sums over samples in batches of another."""
-    times = tracer.profile(request.param, batch=BATCHES, **TIMED)
-    sums = tracer.interpret(request.param, accumulator=BITS, inputs=digits(8), batch=4)
-    return request.param, times, sums
+    model = MODELS[request.param]
+    times = tracer.profile(model, batch=BATCHES, **TIMED)
+    sums = tracer.interpret(model, accumulator=BITS, inputs=digits(8), batch=4)
+    return model, times, sums
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import tracer
 import tracer.cli
 from tests.analyzers.advice.test_rules import told
 from tests.decoders import KV_HEADS, LAYERS, SIZE, VOCABULARY, WIDTH, grouped
+from tests.examples import at_night
 from tests.graphs import parse
 from tests.interpreter import test_group_query_attention as attention
 from tests.interpreter import test_matmul_nbits as packed
@@ -149,7 +150,7 @@ def test_copies_to_kernels_on_the_cpu(profiled):
     assert "other_provider" not in told(trace, 10)
 
 
-@pytest.mark.parametrize("width", [80, 160])
+@pytest.mark.parametrize("width", at_night([80, 160], but=[80]))
 def test_advice_on_phases_says_of_which_phase(profiled, tmp_path, width, capfd, monkeypatch):
     nodes = profiled.nodes.copy()
     timed = nodes["time_us"].notna()

@@ -19,7 +19,7 @@ FOLDED = ("t5", "swin", "norms", "mixer")
 UNMARKED = ("blurred",)
 """TorchScript's exporter does not tell a buffer that is a kernel from a parameter."""
 
-FIRST = ("bert", "gru", "lenet", "norms")
+FIRST = ("gru", "llama", "norms")
 """What the suite of each commit exports; the nightly one exports all."""
 
 
@@ -122,7 +122,7 @@ def test_models_of_transformers(name, dynamo, tmp_path):
     assert tracer.count(tmp_path / "model.onnx").model.params == trained(model)
 
 
-@pytest.mark.parametrize("network", ["gpt", "vit", "blurred", "llama"], indirect=True)
+@pytest.mark.parametrize("network", few(["gpt", "vit", "llama"]), indirect=True)
 def test_the_exporter_of_tracer_leaves_marks(network, tmp_path):
     _, model, inputs = network
     path = tmp_path / "model.onnx"

@@ -41,6 +41,7 @@ def drawn(trace, **options):
     return roofline(trace, ViewOptions(**options))
 
 
+@pytest.mark.nightly
 def test_it_is_a_format_with_an_extension_of_two_parts(measured):
     assert {"roofline.png", "roofline.svg", "png"} <= set(formats(Trace))
     assert render(measured, "roofline.png")[:8] == b"\x89PNG\r\n\x1a\n"

@@ -6,6 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from tests.examples import at_night
 from tests.exporters.chainer.test_exporter import chain
 from tracer.api.export import export
 from tracer.errors import ModelError
@@ -91,7 +92,7 @@ def test_an_lstm_of_images_and_of_sequences_that_end(tmp_path):
     check(model, tmp_path / "m.onnx", np.random.default_rng(0).random((3, 12, 2, 2), np.float32))
 
 
-@pytest.mark.parametrize("opset", [11, 18])
+@pytest.mark.parametrize("opset", at_night([11, 18], but=[18]))
 @pytest.mark.parametrize(
     ("kind", "layers", "operator"),
     [(L.NStepLSTM, 1, "LSTM"), (L.NStepLSTM, 2, "LSTM"), (L.NStepBiLSTM, 2, "LSTM"),

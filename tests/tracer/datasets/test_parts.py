@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.tracer.datasets.sets import (
     images,
     model,
@@ -31,9 +32,7 @@ from tracer.inputs.datasets.opening import open_dataset, reopened
 from tracer.whatif import variants
 from tracer.whatif.options import WhatIfOptions
 
-quick = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+quick = settings(examples(48), suppress_health_check=[HealthCheck.function_scoped_fixture])
 COUNT = 23
 
 

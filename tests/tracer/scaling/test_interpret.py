@@ -58,6 +58,7 @@ def test_samples_are_in_the_order_of_the_data(files, small_shards):
     assert other.overflow_outputs.any()
 
 
+@pytest.mark.nightly
 def test_errors_of_float_accumulators_are_those_of_one_process(tmp_path, small_shards):
     data = tmp_path / "d.npz"
     np.savez(data, x=np.random.default_rng(0).random((20, 3, 32, 32), np.float32))
