@@ -111,10 +111,11 @@ def test_every_run_asked_for_is_made_with_undisturbed_ones_on_both_sides(runs, m
     recording = SimpleNamespace(
         timed=lambda: order.append("W") or 1.0,
         runs=recorded_runs,
-        most_runs=lambda: most,
-        calls=SimpleNamespace(samples=lambda: np.ones((order.count("P"), 2))),
     )
-    walls, recorded = eager.alternate(EagerSettings(runs=runs), recording, silent)
+    walls, recorded = eager.alternate(
+        EagerSettings(runs=runs), recording, silent,
+        samples=lambda: np.ones((order.count("P"), 2)), most_runs=lambda: most,
+    )  # fmt: skip
     assert len(recorded.us) == len(recorded.switches) == runs
     assert len(walls.us) >= 5
     blocks = "".join(order).replace("WW", "W")
