@@ -1,9 +1,8 @@
 """The view of a GraphDiff: the changes, a row for each."""
 
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 
@@ -14,7 +13,6 @@ from tracer.analyzers.views.report import Content, RunContent, drawings
 from tracer.analyzers.views.text import duration, plural
 from tracer.records.columns import ColumnSpec
 
-T = TypeVar("T")
 SAME, CONSTANT = "same", "constant"
 _TIMES = ["before_us", "after_us"]
 _text = partial(ColumnSpec, dtype="string", unit="", format="name")
@@ -47,7 +45,7 @@ def sentences(result: GraphDiff) -> tuple[str, ...]:
     if result.times:
         before, after = (sum(each.values()) for each in result.times)
         told.append(
-            f"nodes take {duration(before)} in the first graph, {duration(after)} in the second"
+            f"{duration(before)} in nodes of the first graph, {duration(after)} of the second"
         )
     return tuple(told)
 
@@ -88,10 +86,11 @@ def report(result: GraphDiff, options: ViewOptions) -> Content:
     graphs, drawn = drawings(result.models)
     runs = []
     for side, model in enumerate(result.models):
-        of_node = {ours: (SAME, theirs, "") for ours, theirs in map(_towards(side), result.same)}
+        of_node = {pair[side]: (SAME, pair[1 - side], "") for pair in result.same}
         for change in result.changes:
-            ours, theirs = _towards(side)((change.before, change.after))
-            of_node |= dict.fromkeys(ours, (change.kind, " + ".join(theirs), change.what))
+            sides = change.before, change.after
+            told = change.kind, " + ".join(sides[1 - side]), change.what
+            of_node |= dict.fromkeys(sides[side], told)
         topology = model.topology
         rows = pd.DataFrame(
             [
@@ -115,8 +114,3 @@ def report(result: GraphDiff, options: ViewOptions) -> Content:
         title=shown.tables[0].title, kind="diff", page=shown, runs=tuple(runs), graphs=graphs,
         specs=_SPECS, notes=result.notes, first={"view": "graph", "color": "change"},
     )  # fmt: skip
-
-
-def _towards(side: int) -> Callable[[tuple[T, T]], tuple[T, T]]:
-    """Returns what puts the part of a side of a pair first."""
-    return (lambda pair: pair) if side == 0 else (lambda pair: pair[::-1])

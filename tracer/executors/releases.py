@@ -43,7 +43,7 @@ class Release:
         if re.fullmatch(r"\d+(\.\d+)+([a-z]+\d+)?(\.dev\d+)?", self.version) is None:
             raise UsageError(
                 f"'{self.version}' is no release of {self.package}",
-                "One is written as in ort==1.20.1.",
+                "Give a version, such as 1.20.1.",
             )
 
     @property

@@ -147,7 +147,10 @@ class Slower(Fault):
         if first is not None:  # without the other nodes, the slow one is no less of the time
             most = max(most, math.sqrt(first.severity))
         while len(logs) < _LOOKS[-1]:
-            turns = [self.runner.observe(case, side, True, False) for side in self.sides]
+            turns = [
+                self.runner.observe(case, side, is_timed=True, has_outputs=False)
+                for side in self.sides
+            ]
             if any(turn.error for turn in turns):
                 return None
             logs.append(math.log(turns[0].us / turns[1].us))

@@ -216,7 +216,7 @@ def fewer_dimensions(case: Case) -> Iterator[Case]:
     places = [(v.ndim, axis) for v in arrays.values() for axis in range(v.ndim)]
     for rank, axis in sorted({*places}, reverse=True):
         alike = [n for n, v in arrays.items() if v.ndim == rank and v.shape[axis] == 1]
-        for chosen in ([alike] if alike else []) + ([[n] for n in alike] if len(alike) > 1 else []):
+        for chosen in _all_or_one(alike):
             yield _with_arrays(case, {name: arrays[name].squeeze(axis) for name in chosen})
 
 
@@ -225,8 +225,16 @@ def usual_types(case: Case) -> Iterator[Case]:
     arrays = {n: v for n, v in case.arrays.items() if isinstance(v, np.ndarray)}
     for kind, usual in (("f", np.float32), ("iu", np.int32)):
         others = [n for n, v in arrays.items() if v.dtype.kind in kind and v.dtype != usual]
-        for chosen in ([others] if others else []) + ([[n] for n in others[1:]]):
+        for chosen in _all_or_one(others):
             yield _with_arrays(case, {name: arrays[name].astype(usual) for name in chosen})
+
+
+def _all_or_one(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yields all of some names, then each alone."""
+    if names:
+        yield names
+    if len(names) > 1:
+        yield from ([name] for name in names)
 
 
 def _with_arrays(case: Case, changed: Mapping[str, Array]) -> Case:
