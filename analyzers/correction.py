@@ -73,13 +73,15 @@ class Correction:
     """The overhead `added` to each row (µs per run).
 
     `own` is the standard deviation of each row's own error, `error` of all errors together. `scale`
-    is the overhead ÷ the calibrated overhead.
+    is the overhead ÷ the calibrated overhead. `beyond` is the part of `added` that no error
+    explains: it keeps the sum within its run, and says nothing of how long the row may take.
     """
 
     added: FloatArray
     own: FloatArray
     error: FloatArray
     scale: float = 1.0
+    beyond: FloatArray | float = 0.0
 
     def of(self, raw: FloatArray) -> FloatArray:
         """Returns corrected times of reported times (rows on the last axis); none is negative."""
@@ -91,7 +93,8 @@ class Correction:
         The interval contains the time, even if `raw` is far below the overhead.
         """
         x, sigma = raw - self.added, np.hypot(self.error, error)
-        low, high = (_quantile_above_zero(x, sigma, p) for p in (0.025, 0.975))
+        low = _quantile_above_zero(x, sigma, 0.025)
+        high = _quantile_above_zero(x + self.beyond, sigma, 0.975)
         time = self.of(raw)
         return np.minimum(low, time), np.maximum(high, time)
 
@@ -126,12 +129,12 @@ def correct(raw: FloatArray, bias: FloatArray, error: FloatArray, total: Sum) ->
     most = min((_MOST_SCALE - 1) / scale, _BELIEVED * _SLOWER / max(slower, 1e-12))
     limits = (_LEAST_SCALE - 1) / scale, most
     amount = _amount(first, raw, share, goal, limits)
-    added = bias + amount * share
+    added, beyond = bias + amount * share, np.zeros_like(bias)
     if amount == most:  # rows that may be next to nothing are, before the sum exceeds its run
         apart = Correction(added, single, first.error)
         small = np.where(raw - added < _BELIEVED * single, single, 0.0)
-        added = added + _amount(apart, raw, small, goal, (0.0, _SMALLEST)) * small
-    return Correction(added, single, left * misfit, 1 + amount * scale)
+        beyond = _amount(apart, raw, small, goal, (0.0, _SMALLEST)) * small
+    return Correction(added + beyond, single, left * misfit, 1 + amount * scale, beyond)
 
 
 def _amount(

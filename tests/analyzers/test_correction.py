@@ -46,6 +46,15 @@ def test_no_time_is_negative_and_each_lies_in_its_interval(raw, total, cost, bou
     assert (low <= found + 1e-9).all() and (found <= high + 1e-9).all()
 
 
+@given(st.floats(0, 0.9))
+def test_a_row_that_must_be_next_to_nothing_has_an_end_that_can_be_printed(part):
+    """The machine was slower under the profiler: a long row alone takes longer than the run."""
+    raw, bias = np.array([5_000.0, *np.linspace(4, 40, 30)]), np.full(31, 5.0)
+    total = Sum(part * 5_000, 1.0, bound=False)
+    _, high = correct(raw, bias, np.full(31, 0.2), total).interval(raw, np.full(31, 0.1))
+    assert (high > 0.01).all()
+
+
 @pytest.mark.parametrize("factor", [0.7, 1.0, 1.5, 1.9])
 def test_a_profiler_that_costs_more_or_less_than_calibrated_is_seen_through(factor):
     true = np.array([0.3] * 100 + [5.0] * 10 + [40.0] * 3)
