@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tracer
+from models import families
 from tracer.interpreter import compiled_code
 
 USE = """
@@ -115,3 +116,34 @@ def test_a_signal_waits_until_the_code_is_loaded(number, monkeypatch):
         assert signal.getsignal(number) is end
     finally:
         signal.signal(number, before)
+
+
+LENET = families.shipped("lenet", "torch")
+LATE = """
+import sys
+import numpy as np
+from tests.interpreter.models import single
+from tracer.interpreter.interpreter import Interpreter
+
+feeds = {name: np.ones((1024, 1024), np.float32) for name in "ab"}
+interpreter = Interpreter(single("MatMul", feeds), late_kernels=True)
+for _ in range(6):
+    (product,) = interpreter.run(None, feeds)
+    assert (product == 1024).all()
+    print("numba" in sys.modules)
+"""
+
+
+def test_kernels_are_loaded_late_where_numpy_has_cost_as_much():
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True)
+    assert done.stdout.split() == ["False"] * 4 + ["True"] * 2, done.stderr
+
+
+@pytest.mark.parametrize("command", [["profile", "--runs", "3"], ["fusions"]])
+def test_a_command_that_only_compares_values_of_a_small_model_loads_no_compiler(command):
+    done = subprocess.run(
+        [sys.executable, "-m", "tracer", command[0], str(LENET), *command[1:]],
+        env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "onnxruntime" in done.stderr and "llvmlite" not in done.stderr

@@ -155,7 +155,7 @@ class _Recorder(Observer):
 def values_in_bodies(model: Model, feeds: Feeds) -> Mapping[str, Value]:
     """Returns all tensors of a run in the interpreter, in bodies of their first run."""
     recorder = _Recorder()
-    Interpreter(model, observers=[recorder]).run(None, feeds)
+    Interpreter(model, observers=[recorder], late_kernels=True).run(None, feeds)
     return {**recorder.values, **feeds}
 
 

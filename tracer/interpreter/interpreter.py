@@ -30,7 +30,7 @@ from tracer.graph.user_operators import Operators
 from tracer.interpreter import values
 from tracer.interpreter.compiled_code import announced
 from tracer.interpreter.fallback import Fallback, note
-from tracer.interpreter.numeric import parallel, tensors
+from tracer.interpreter.numeric import compiled, parallel, tensors
 from tracer.interpreter.observers import Observer
 from tracer.interpreter.operators import Body, Operator, registry_of
 from tracer.interpreter.plan import BoundPlan, Fuse, Plan, Planner, Step, WrapKernel, fused
@@ -92,6 +92,7 @@ class Interpreter:
         limits: Limits | None = None,
         threads: int | None = None,
         progress: Progress | None = None,
+        late_kernels: bool = False,
     ) -> None:
         """Raises ModelError for operators without implementation and for broken weights.
 
@@ -100,6 +101,9 @@ class Interpreter:
         `limits` bound each run. `threads`, of which at most one runs for each processor, defaults
         to the thread count of BLAS. `progress` is called while kernels are compiled. Without
         observers, the plan that `fuse` makes is run.
+
+        With `late_kernels`, numpy computes until compiled kernels, which take a second to load, pay
+        for it: a small model takes less time, and the last bits may differ from run to run.
         """
         self.model = open_model(model)
         self.limits = limits or Limits()
@@ -113,8 +117,9 @@ class Interpreter:
         self._overriding: dict[frozenset[str], Interpreter] = {}
         self._settings: dict[str, Any] = {
             "operators": given, "wrap_kernel": wrap_kernel, "fuse": fuse, "fallback": fallback,
-            "limits": self.limits,
+            "limits": self.limits, "late_kernels": late_kernels,
         }  # fmt: skip
+        self._patience = compiled.patience() if late_kernels else None
         self._observers = tuple(observers)
         folder = self.model.path.parent if self.model.path is not None else None
         with enforced(self.limits.in_proportion(self._own_bytes)):
@@ -228,6 +233,7 @@ class Interpreter:
             enforced(self.limits.in_proportion(nbytes)) as budget,
             parallel.threads(self._threads and min(self._threads, memory.processor_count())),
             announced(self._progress),
+            compiled.loaded_late(self._patience),
             tensors.pooled(self._memory),
             # an operator that no complex number fits would drop the imaginary part, and go on
             warnings.catch_warnings(action="error", category=np.exceptions.ComplexWarning),

@@ -120,7 +120,8 @@ def _numbers(
     releases = {side.release for side in (first.side, second.side) if isinstance(side, OnnxSide)}
     try:
         if len(releases) < 2:  # the interpreter is that of all releases
-            Interpreter(second.model, observers=[isolation]).run(None, second.feeds)
+            interpreter = Interpreter(second.model, observers=[isolation], late_kernels=True)
+            interpreter.run(None, second.feeds)
             isolated = isolation.differences
     except TracerError as error:
         obstacle = f"layers are not run on the values of {first.side.label}: {error.what}"

@@ -65,7 +65,7 @@ def evidence(
     optimized = _tensors_of_optimized(model, saved, inputs, threads, register)
     interpreter = Interpreter(
         model, limits=limits, threads=threads or None, progress=progress,
-        fallback=all_outputs.NodeKernels(register) if register else None,
+        fallback=all_outputs.NodeKernels(register) if register else None, late_kernels=True,
     )  # fmt: skip
     rounded = any(rounds_values(node.op_type) for node in model.nodes)
     weights = frozenset(w.name for scope in model.scopes for w in scope.graph.initializer)

@@ -4,7 +4,9 @@ OpenBLAS reaches half the speed on some processors, and needs the patches as a m
 `takes_...` says whether a kernel takes a case, and is worth its call.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -35,15 +37,49 @@ _LEAST_QUANTIZED = 1 << 14
 """Elements; below, numpy is as fast."""
 _ARRANGED = 1 << 15
 """Elements of a block: about 10 us."""
+_LOADING = 1 << 32
+"""Multiplications that numpy computes in the second or two that the compiler takes to load."""
+_PER_ELEMENT = 8
+"""Multiplications that numpy computes in the time of one element of another operator."""
+_LEFT: ContextVar[list[int] | None] = ContextVar("left", default=None)
+"""Multiplications that numpy computes yet before kernels are loaded; None if none."""
 _OPERATIONS = {"Add": "ADD", "Sub": "SUBTRACT", "Mul": "MULTIPLY", "Div": "DIVIDE"}
 _BYTES = tuple(map(np.dtype, ("uint8", "int8")))
 _FLOAT = np.dtype(np.float32)
 
 
+def patience() -> list[int]:
+    """Returns what `loaded_late` counts down, for any number of runs."""
+    return [_LOADING]
+
+
+@contextmanager
+def loaded_late(left: list[int] | None) -> Iterator[None]:
+    """Leaves work to numpy, within this context, until it has cost what loading kernels costs.
+
+    Then, or if other work has loaded them, kernels are used. None: they are used at once.
+    """
+    token = _LEFT.set(left)
+    try:
+        yield
+    finally:
+        _LEFT.reset(token)
+
+
+def _are_worth(multiplications: int) -> bool:
+    """Whether kernels are used for work that suits them."""
+    left = _LEFT.get()
+    if left is None or loaded.cache_info().currsize:
+        return True
+    left[0] -= multiplications
+    return left[0] < 0
+
+
 def takes_product(dtype: np.dtype[np.generic], rows: int, depth: int, columns: int) -> bool:
     """Whether the kernels suit a product of (rows, depth) and (depth, columns)."""
     large = rows * depth * columns >= _LEAST_PRODUCTS
-    return large and dtype == np.float32 and rows >= _FEWEST and columns >= _FEWEST
+    suits = large and dtype == np.float32 and rows >= _FEWEST and columns >= _FEWEST
+    return suits and _are_worth(rows * depth * columns)
 
 
 def matmul(a: Array, b: Array, out: Array) -> None:
@@ -198,7 +234,8 @@ def source(x: Array, window: Window, arranged: ImageLayout, fill: float = 0) -> 
 
 def takes_elements(x: Array) -> bool:
     """Whether `x` is float32 and large enough for the kernels."""
-    return x.size >= _WORTHWHILE and x.ndim > 1 and x.dtype == np.float32
+    suits = x.size >= _WORTHWHILE and x.ndim > 1 and x.dtype == np.float32
+    return suits and _are_worth(x.size * _PER_ELEMENT)
 
 
 def affine(x: Array, scale: Array, shift: Array) -> Array:
@@ -257,7 +294,8 @@ def ratio(
 
 def takes_rows(x: Array) -> bool:
     """Whether `x` is float32 and large enough for the kernels."""
-    return x.dtype == np.float32 and x.size >= _WORTHWHILE
+    suits = x.dtype == np.float32 and x.size >= _WORTHWHILE
+    return suits and _are_worth(x.size * _PER_ELEMENT)
 
 
 def softmax(x: Array) -> Array:
@@ -289,7 +327,8 @@ def takes_quantization(x: Array, scale: Array, zero: Array | None, dtype: np.dty
     """Whether `x` is large, and the conversion is float32 to bytes or back with one scale."""
     convertible = dtype in _BYTES if x.dtype == _FLOAT else x.dtype in _BYTES and dtype == _FLOAT
     single = scale.size == 1 and (zero is None or zero.size == 1)
-    return x.size >= _LEAST_QUANTIZED and convertible and single and scale.dtype == _FLOAT
+    suits = x.size >= _LEAST_QUANTIZED and convertible and single and scale.dtype == _FLOAT
+    return suits and _are_worth(x.size * _PER_ELEMENT)
 
 
 def quantize(x: Array, scale: Array, zero: Array | None, dtype: np.dtype[Any]) -> Array:
