@@ -37,6 +37,8 @@ _CODE = (
 )
 _CALLBACKS = ("progress", "receive", "keep", "note")
 """Arguments that are called in this process, with what the child sends. They return nothing."""
+_PER_TEST = "PYTEST_CURRENT_TEST"
+"""A variable that says nothing to the child, and is another one for each test."""
 _REPORT_S = 0.2
 """Shortest time between two reports of progress: the parent wakes for each."""
 
@@ -125,7 +127,8 @@ def _idle_worker() -> Worker:
     folder = None
     with contextlib.suppress(OSError):
         folder = os.getcwd()  # noqa: PTH109 - as text
-    around = os.getpid(), dict(os.environ), folder, list(sys.path), cores
+    environment = {name: text for name, text in os.environ.items() if name != _PER_TEST}
+    around = os.getpid(), environment, folder, list(sys.path), cores
     while _idle:
         worker = _idle.pop()
         if worker.around == around and worker.is_alive:

@@ -51,6 +51,15 @@ def test_a_result_an_error_and_progress_come_back_from_one_child(folder):
     assert worker.is_alive
 
 
+def test_checks_of_several_tests_of_pytest_share_a_child(folder, monkeypatch):
+    children = []
+    for test in ("test_a.py::test_a (call)", "test_a.py::test_b (call)"):
+        monkeypatch.setenv("PYTEST_CURRENT_TEST", test)
+        tracer.count(folder / "harmless.onnx")
+        children += calls._idle
+    assert children[0] is children[1]
+
+
 def test_a_crash_raises_and_the_next_call_gets_a_new_child(folder):
     with pytest.raises(CrashError, match=r"\(SIGFPE\) .* ran node division \(Div\)"):
         tracer.profile(folder / "division.onnx", runs=3)
