@@ -1,6 +1,9 @@
 """Releases that were never published: the installed runtime under another version."""
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import onnxruntime
@@ -30,3 +33,10 @@ def plant_release(version, code="", package=onnxruntime):
     (dist / "METADATA").write_text(metadata)
     (folder / "release.json").write_text("{}")
     return folder
+
+
+def run_script(path, *folders):
+    """The exit code of a script in a process of its own, in another release where one is named."""
+    around = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
+    command = [sys.executable, path]
+    return subprocess.run(command, capture_output=True, check=False, env=around).returncode

@@ -92,13 +92,14 @@ def extract_fault(call: ExtractArguments, model: Model, paths: list[Path]) -> Ex
         def judged(feedset: FeedSet) -> tuple[Case, Finding | None]:
             whole = whole_case(model, feedset.feeds)
             finding = fault.judge(whole, None)
-            if finding is None:
-                label = fault.sides[-1].label
-                seen = runner.observe(whole, fault.sides[-1], has_outputs=False)
+            for side in reversed(fault.sides) if finding is None else ():
+                seen = runner.observe(whole, side, has_outputs=False)
                 if seen.lacks_memory:
-                    raise out_of_memory(f"{model.name}: {label} ran out of memory: {seen.error}")
+                    what = f"{model.name}: {side.label} ran out of memory: {seen.error}"
+                    raise out_of_memory(what)
                 if seen.error:
-                    raise InputError(f"{model.name} does not run in {label}: {seen.error}")
+                    what = f"{model.name} does not run in {side.label}: {seen.error}"
+                    raise InputError(what, "--fault crash shrinks a model that does not run.")
             return whole, finding
 
         feedset, (whole, finding) = on_sizes_that_run(request, judged)

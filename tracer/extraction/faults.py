@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tracer.analyzers.compare.contrast import Sample, of_turns
+from tracer.errors import InputError
 from tracer.extraction.cutting import Case
 from tracer.extraction.runs import Observed, Runner, Side
 from tracer.graph.model import Model, expanded_keys
@@ -22,6 +23,8 @@ from tracer.support.tolerance import Tolerance, compare
 
 _CLEARLY = 100.0
 """Errors of so many tolerances are no rounding."""
+_ROUNDINGS = 4
+"""By so many roundings inputs are changed, to see what rounding alone does."""
 _LOOKS = (3, 6, 12, 24)
 """Numbers of turns after which it is asked whether a side is slower: no more than it needs."""
 
@@ -31,8 +34,9 @@ class Finding:
     """A fault that is there: what was expected and what was seen, in words.
 
     `error` is that of a crash. An output `index` that is wrong has `severity`, its error ÷ what is
-    `allowed`, and is odd if its type or shape is another, or it has NaN or infinity on one side
-    alone; `expected` is its value. Of a slower run that is its time, and `severity` the ratio.
+    `allowed`, and is odd if its type or shape is another, it has NaN or infinity on one side alone,
+    or it depends on memory that nobody wrote; `expected` is its value. Of a slower run that is its
+    time, and `severity` the ratio.
     """
 
     expects: str
@@ -60,25 +64,53 @@ class Fault(ABC):
 
 @dataclass(frozen=True)
 class Wrong(Fault):
-    """An output of the first side differs from that of the second by more than the tolerance."""
+    """An output of the first side differs from that of the second by more than the tolerance.
+
+    Where some roundings of the inputs do the same to the second side, and where its own outputs are
+    no function of the inputs, nothing is wrong.
+    """
 
     tolerance: Tolerance
     kind = "wrong"
 
     def judge(self, case: Case, first: Finding | None) -> Finding | None:
-        """Returns the output that is most wrong, if it is wrong enough."""
-        expected = self.runner.observe(case, self.sides[1])
-        if expected.error:
+        """Returns the output that is most wrong, if it is wrong enough.
+
+        Raises InputError if the second side computes other values each time.
+        """
+        ours, theirs = self.sides
+        expected = self.runner.observe(case, theirs)
+        seen = self.runner.observe(case, ours) if not expected.error else expected
+        worst = self._worst(case, seen, expected)
+        if worst is None:
             return None
-        seen = self.runner.observe(case, self.sides[0])
-        if seen.error or len(seen.outputs) != len(expected.outputs):
+        again = self.runner.observe(case, replace(theirs, is_filled=True))
+        if self._worst(case, again, expected):
+            if first is None:
+                told = f"the model has other values in each run of {theirs.label}"
+                hint = (
+                    "They are random, or a node reads what no node wrote: --node cuts a part out."
+                )
+                raise InputError(told, hint)
             return None
-        found = [self._wrong(case, place, seen, expected) for place in range(len(expected.outputs))]
-        worst = max(filter(None, found), key=lambda each: each.severity, default=None)
-        if worst is None or first is None:
+        if worst.severity < _CLEARLY:
+            near = self._worst(case, self.runner.observe(_rounded(case), theirs), expected)
+            if near and not near.is_odd and _ROUNDINGS * near.severity > worst.severity:
+                return None
+        again = self.runner.observe(case, replace(ours, is_filled=True))
+        if self._worst(case, again, seen):
+            worst = replace(worst, is_odd=True)
+        if first is None:
             return worst
         least = min(math.sqrt(first.severity), _CLEARLY)
         return worst if worst.is_odd == first.is_odd and worst.severity >= least else None
+
+    def _worst(self, case: Case, seen: Observed, expected: Observed) -> Finding | None:
+        """Returns the output that differs most; None where a run failed, or none differs."""
+        if seen.error or expected.error or len(seen.outputs) != len(expected.outputs):
+            return None
+        found = [self._wrong(case, place, seen, expected) for place in range(len(expected.outputs))]
+        return max(filter(None, found), key=lambda each: each.severity, default=None)
 
     def _wrong(self, case: Case, place: int, seen: Observed, expected: Observed) -> Finding | None:
         ours, theirs = seen.outputs[place], expected.outputs[place]
@@ -107,6 +139,18 @@ class Wrong(Fault):
         )  # fmt: skip
 
 
+def _rounded(case: Case) -> Case:
+    """Returns the case with each float some roundings up or down."""
+    random, arrays = np.random.default_rng(0), case.arrays
+    for name, value in arrays.items():
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            steps = (
+                random.choice([-_ROUNDINGS, _ROUNDINGS], value.shape) * np.finfo(value.dtype).eps
+            )
+            arrays[name] = (value * (1 + steps)).astype(value.dtype)
+    return case.with_arrays(arrays, {})
+
+
 def _brief(value: Any) -> str:
     """Returns the first numbers of a value, and its shape."""
     flat = np.ravel(value)
@@ -129,7 +173,11 @@ class Crash(Fault):
             other = self.runner.observe(case, self.sides[1], has_outputs=False)
             if other.error and (first or other.lacks_memory):
                 return None
-            expects = "no failure" if other.error else expects
+            if other.error:
+                expects = "no failure"
+                if not seen.error.startswith("SIG"):
+                    label = self.sides[1].label
+                    expects += f" ({label} fails too: the model or its inputs may be invalid)"
         how = f"{'dies' if seen.error.startswith('SIG') else 'fails'}: {seen.error}"
         return Finding(expects, f"{self.sides[0].label} {how}", error=seen.error)
 

@@ -7,6 +7,7 @@ or does not end costs no more than one that does.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import importlib
 import os
@@ -36,6 +37,8 @@ _LARGE = 3 << 29
 _CHUNK = 1 << 20
 _TIMED_S, _LEAST_TIMED = 0.02, 3
 """How long runs of a session are repeated to be timed, and how often at least."""
+_FILL = -6, 0x33
+"""glibc's M_PERTURB, and the complement of the byte of new memory: -1.07e8 in float32."""
 LEVELS = {
     "none": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED",
     "all": "ORT_ENABLE_ALL",
@@ -48,7 +51,7 @@ class Side:
     """What runs a case: onnxruntime at a level, in a release, or the interpreter.
 
     `folders` come first where its process imports. With an `accumulator` the interpreter counts the
-    sums that overflow it.
+    sums that overflow it. If it `is_filled`, memory that nobody wrote has large numbers.
     """
 
     label: str
@@ -57,6 +60,7 @@ class Side:
     folders: tuple[str, ...] = ()
     is_interpreter: bool = False
     accumulator: str = ""
+    is_filled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,8 @@ def attempt(
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(_SECONDS)
+            if side.is_filled and (fill := getattr(ctypes.CDLL(None), "mallopt", None)):
+                fill(*_FILL)
             for stream in (1, 2):  # what native code says there is in the errors, too
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
             observed = _run(subject, feeds, side, is_timed)

@@ -1,8 +1,6 @@
 """Models that are shrunk while their fault stays, and the scripts that show it."""
 
 import ast
-import subprocess
-import sys
 
 import numpy as np
 import onnx
@@ -14,15 +12,15 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 import tracer
-from tests.releases import plant_release
+from tests.releases import plant_release, run_script
 from tracer.cli import main
-from tracer.errors import ThresholdError, UsageError
+from tracer.errors import InputError, ThresholdError, UsageError
 from tracer.extraction.reduction import minimize
 from tracer.support.tolerance import Tolerance
 
 FAULTY = "1.0.7"
 """A release that never was: it adds 1 to the first output of each model with Erf but not Ceil, or
-with Sqrt, and waits in each run of a model with Softsign."""
+with Sqrt, waits in each run of a model with Softsign, and rounds inputs of one with Sinh up."""
 ADDS = """
 import time as _time
 import numpy as _np
@@ -32,8 +30,11 @@ class InferenceSession(InferenceSession):
         super().__init__(model, *args, **named)
         self._is_wrong = b"Erf" in model and b"Ceil" not in model or b"Sqrt" in model
         self._is_slow = b"Softsign" in model
+        self._is_rounded = b"Sinh" in model
 
     def run(self, names, feeds, options=None):
+        if self._is_rounded:
+            feeds = {name: _np.nextafter(value, _np.float32(9)) for name, value in feeds.items()}
         first, *rest = super().run(names, feeds, options)
         end = _time.perf_counter() + 0.001 * self._is_slow
         while _time.perf_counter() < end:
@@ -133,15 +134,6 @@ def dividing(path):
     onnx.save(proto, path)
 
 
-def run_script(path, *folders):
-    """The exit code of a script in a process of its own, in another release where one is named."""
-    names = [str(folder) for folder in folders]
-    start = f"import sys, runpy; sys.path[:0] = {names}; sys.argv = [{str(path)!r}]; "
-    start += f"runpy.run_path({str(path)!r}, run_name='__main__')"
-    command = [sys.executable, "-I", "-c", start] if folders else [sys.executable, "-I", path]
-    return subprocess.run(command, capture_output=True, check=False).returncode
-
-
 def test_a_crash_is_one_node_and_a_script(tmp_path):
     dividing(tmp_path / "net.onnx")
     result = tracer.extract(
@@ -171,6 +163,30 @@ def test_a_wrong_kernel_of_a_release_is_one_node(faulty, chain, tmp_path):
     assert "error is" in result.sees
     assert run_script(target, faulty) == 1
     assert run_script(target) == 0
+
+
+@pytest.mark.parametrize("factor", [1e2, 1e5])
+def test_what_rounding_of_the_inputs_does_too_is_no_fault(factor, faulty, tmp_path):
+    proto = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[4,6] x) => (float[4,6] y) { a = Sinh (x) b = Mul (a, w) y = Sin (b) }
+    """)
+    proto.graph.initializer.append(numpy_helper.from_array(np.float32(factor), "w"))
+    model, options = tmp_path / "m.onnx", {"ort": FAULTY, "against": "ort:none"}
+    onnx.save(proto, model)
+    with pytest.raises(ThresholdError, match="has no fault 'wrong'"):
+        tracer.extract(model, [tmp_path / "fault.py"], fault="wrong", **options)
+
+
+def test_random_values_are_told_apart_from_wrong_ones(tmp_path):
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[4,6] x) => (float[4,6] y) { r = RandomNormalLike (x) y = Add (x, r) }
+    """
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    with pytest.raises(InputError, match="other values in each run of onnxruntime"):
+        tracer.extract(tmp_path / "m.onnx", [tmp_path / "fault.py"], fault="wrong")
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_ranks_and_types_become_simple(faulty, tmp_path):
