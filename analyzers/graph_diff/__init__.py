@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tracer.analyzers.graph_diff.pairing import Graph, Pairing, Readings
+from tracer.analyzers.graph_diff.pairing import QUANTISED, Graph, Pairing, Readings
 from tracer.graph.model import Node
 from tracer.records.columns import as_column
 from tracer.records.model_info import ModelInfo
@@ -29,6 +29,7 @@ from tracer.text import plural
 
 CHANGED, BECAME, NEW, GONE = "changed", "became", "new", "gone"
 READINGS = {SAME_SHAPE: "equal", LAYOUT: "another layout", ANY_ORDER: "another order"}
+READINGS |= dict.fromkeys((QUANTISED, QUANTISED + LAYOUT), "quantised")
 PAIRED = "other values"
 """How a tensor of the second graph compares with the one that it stands for."""
 
@@ -177,7 +178,7 @@ def _text_of_move(equal: Readings, nodes: Sequence[Node]) -> str:
     """Says which tensor new nodes pass on, if they compute nothing."""
     for name in nodes[-1].outputs:
         for other, how in equal.get(name, {}).items():
-            layout = "" if how == SAME_SHAPE else f" in {READINGS[how]}"
+            layout = f" in {READINGS[how]}" if how in (LAYOUT, ANY_ORDER) else ""
             return f": passes on '{other}'{layout}"
     return ""
 
@@ -355,10 +356,14 @@ def _tensor_pairs(pairing: Pairing) -> Iterator[TensorPair]:
     """Yields the tensors of the second graph that stand for one of the first, weights last."""
     first, second = pairing.first, pairing.second
     for name in filter(None, dict.fromkeys((*second.inputs, *second.makers))):
-        own, equal = pairing.tensors.get(name), pairing.equal.get(name, {})
-        partner = own if own is not None else next(iter(equal), None)
+        source, equal = second.dequantised.get(name, name), pairing.equal.get(name, {})
+        own = (source, name) if name in second.rounded else (name, source)
+        known = (pairing.tensors.get(each) or next(iter(pairing.equal.get(each, ())), None)
+                 for each in own)  # fmt: skip
+        partner = next(filter(None, known), None)
         if partner is not None:
             how = equal[partner] if partner in equal else _reading(pairing, partner, name)
+            how = QUANTISED if source != name else how
             yield TensorPair(partner, name, PAIRED if how is None else READINGS[how])
     constants = dict[str, str]()
     for number, each in sorted(pairing.partners.items()):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from tracer.accumulators.engine.value_ranges import StoredValues
 from tracer.analyzers.attribution import constants
 from tracer.graph.model import Model
 from tracer.records.tensor_match import (
+    ANY_ORDER,
     SAME_SHAPE,
     Candidates,
     NumericTensor,
@@ -27,10 +28,13 @@ from tracer.support.types import Array
 
 _COMMUTATIVE = frozenset(("Add", "And", "Equal", "Max", "Mean", "Min", "Mul", "Or", "Sum", "Xor"))
 _OF_SHAPES = ("Shape", "Size")
+_ROUNDING = "QuantizeLinear", "DequantizeLinear"
 _TELLING = 4
 """The least elements of a weight that tells nodes apart."""
 _STRONG = 2
 """Agreements of two nodes that pair them before all that have one."""
+QUANTISED = ANY_ORDER + 1
+"""How a tensor is read that equals another one but for a quantiser's rounding; 1 more: reshaped."""
 Readings = Mapping[str, Mapping[str, int]]
 """Tensors of the second graph -> equal tensors of the first -> how they are read."""
 
@@ -39,20 +43,39 @@ class Graph:
     """The main graph of a model, and its tensors on each of several inputs.
 
     `inputs` are in the order of those of the other graph. Nodes that depend on no input are no
-    `nodes`: they are constants.
+    `nodes`: they are constants. If it alone `is_quantised`, what is quantised and dequantised again
+    stands for what it was before, where that is but rounded: `rounded` has its name, by theirs, as
+    `dequantised` has if it is more, too. `quantisers` has nodes by those that dequantise.
     """
 
     def __init__(
-        self, model: Model, tensors: Sequence[Mapping[str, Any]], inputs: Sequence[str]
-    ) -> None:
+        self, model: Model, tensors: Sequence[Mapping[str, Any]], inputs: Sequence[str],
+        is_quantised: bool = False,
+    ) -> None:  # fmt: skip
         self.model, self.tensors, self.inputs = model, tensors, inputs
         main = [node for node in model.nodes if node.scope.path == model.root]
         self.constant = constants(main)
         self.nodes = [node for node in main if not self.constant.issuperset(node.outputs)]
         self.results = [value.name for value in model.graph.output]
         self.makers = {name: n for n, each in enumerate(self.nodes) for name in each.outputs}
+        self.rounded: dict[str, str] = {}
+        self.dequantised: dict[str, str] = {}
+        self.quantisers: dict[int, int] = {}
+        self.passing = list[int]()
+        for number, node in enumerate(self.nodes) if is_quantised else ():
+            maker = self.makers.get(node.inputs[0], number)
+            if (self.nodes[maker].op_type, node.op_type) == _ROUNDING:
+                source = self.nodes[maker].inputs[0]
+                source = self.rounded[node.inputs[0]] = self.rounded.get(source, source)
+                self.quantisers[number], name = maker, node.outputs[0]
+                self.dequantised[name] = source
+                if all(_is_rounding(run.get(source), run.get(name)) for run in self.tensors):
+                    self.rounded[name] = source
+                    self.passing.append(number)
+        self.results = [self.rounded.get(name, name) for name in self.results]
+        passed = {*self.quantisers.values(), *self.passing}
         self.readers: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for number in range(len(self.nodes)):
+        for number in {*range(len(self.nodes))} - passed:
             for slot, name in self.reads(number):
                 self.readers[name].append((number, slot))
         self._stored = StoredValues(model)
@@ -63,7 +86,14 @@ class Graph:
         node = self.nodes[number]
         for slot, name in enumerate(node.inputs):
             if name and name not in self.constant:
-                yield 0 if node.op_type in _COMMUTATIVE else slot, name
+                slot = 0 if node.op_type in _COMMUTATIVE else slot
+                yield slot, self.rounded.get(name, name)
+
+    def leaving(self, group: Sequence[int]) -> list[str]:
+        """Returns the outputs of nodes that others read, or that are results of the model."""
+        names = [name for number in group for name in self.nodes[number].outputs if name]
+        read = (({n for n, _ in self.readers.get(name, ())} - {*group}) for name in names)
+        return [n for n, others in zip(names, read, strict=True) if others or n in self.results]
 
     def following(self, number: int) -> list[str]:
         """Returns the operators that read the results of a node, "" for the model's own results."""
@@ -127,7 +157,8 @@ def equal_tensors(first: Graph, second: Graph, rounded: bool) -> Readings:
     """Returns which tensors have equal values on all inputs, by the strongest readings alone.
 
     Tensors of one value tell nothing and are left out. With `rounded`, values may differ by the
-    rounding of quantisation. Tensors of the same bits are compared once.
+    rounding of quantisation, where none are equal without it; sorted ones, which then are alike by
+    chance, may not. Tensors of the same bits are compared once.
     """
     ours, theirs = _kinds(first), _kinds(second)
     found = [dict.fromkeys(range(len(ours)), SAME_SHAPE) for _ in theirs]
@@ -139,7 +170,10 @@ def equal_tensors(first: Graph, second: Graph, rounded: bool) -> Readings:
                 before = found[other].get(number)
                 if before is None:
                     continue
-                reading = match(told[other], kind.tensors[run], rounded)
+                reading = match(told[other], kind.tensors[run])
+                if reading is None and rounded:
+                    near = match(told[other], kind.tensors[run], rounded)
+                    reading = None if near is None or near == ANY_ORDER else QUANTISED + near
                 if reading is not None:
                     here[other][number] = max(reading, before)
         found = here
@@ -150,6 +184,22 @@ def equal_tensors(first: Graph, second: Graph, rounded: bool) -> Readings:
         same = {name: best for names in alike for name in names}
         equal |= {name: same for name in kind.names if same}
     return equal
+
+
+def _is_rounding(value: Any, other: Any) -> bool:
+    """Whether values of one shape differ by no more than a quantiser's rounding; one tells none."""
+    ours, theirs = numeric_tensor(value), numeric_tensor(other)
+    if ours is None or theirs is None or len({*ours.extremes}) == 1:
+        return True
+    return match(theirs, ours, rounded=True) == SAME_SHAPE
+
+
+def _have_rounded_weights(first: Graph, second: Graph, partner: int, number: int) -> bool:
+    """Whether two nodes have weights, of floats, that are equal but for a quantiser's rounding."""
+    sides = (first, partner), (second, number)
+    ours, theirs = ([*map(g.stored, g.weights(each).values())] for g, each in sides)
+    floats = (each for each in ours if each is not None and each.dtype.kind == "f")
+    return any(x.size >= _TELLING for x in floats) and all(map(_is_rounding, ours, theirs))
 
 
 class _Kind(NamedTuple):
@@ -184,14 +234,27 @@ class Pairing:
         self.first, self.second, self.equal = first, second, equal
         self.partners: dict[int, int] = {}
         self.tensors = dict(zip(second.inputs, first.inputs, strict=True))
+        if len(first.results) == len(second.results):
+            self.tensors = {**dict(zip(second.results, first.results, strict=True)), **self.tensors}
         self.groups: list[tuple[list[int], list[int]]] = []
+        self._has_rounded_weights = cache(partial(_have_rounded_weights, first, second))
         self._alike = {name for of in equal.values() for name in of}
         self._free = set(range(len(first.nodes)))
         self._open = set(range(len(second.nodes)))
+        self._free.difference_update(first.quantisers.values())
+        self._open.difference_update(second.quantisers.values())
+        self._group((([number], []) for number in first.passing), only_complete=False)
+        self._group((([], [number]) for number in second.passing), only_complete=False)
         self._pair_by_values()
         self._group(self._regions(), only_complete=True)
         self._pair_by_structure()
         self._group(self._remains(), only_complete=False)
+        for ours, theirs in self.groups:
+            ends = first.leaving(ours), second.leaving(theirs)
+            if len(ends[0]) == len(ends[1]) == 1:
+                self.tensors.setdefault(ends[1][0], ends[0][0])
+            for graph, group in ((first, ours), (second, theirs)):
+                group[:] = sorted({*group, *(graph.quantisers.get(n, n) for n in group)})
         self.kept = {*self.partners.values()}
 
     def partners_of(self, name: str) -> set[str]:
@@ -233,9 +296,13 @@ class Pairing:
                 found.update({p for p, at in self.first.readers.get(other, ()) if at == slot})
         for output in self.second.nodes[number].outputs:
             found.update(self._makers_of_partners(output))
-        for partner in self.first.anchored.get(self.second.anchor(number), ()):
-            found[partner] += _STRONG
-        return Counter({p: n for p, n in found.items() if self._may_pair(number, p)})
+        alike = self.first.anchored.get(self.second.anchor(number), ())
+        for partner in alike:
+            found[partner] += _STRONG if len(alike) == 1 else 1
+        found = Counter({p: n for p, n in found.items() if self._may_pair(number, p)})
+        if len(found) > 1 and (self.first.rounded or self.second.rounded):
+            found.update({p: _STRONG for p in found if self._has_rounded_weights(p, number)})
+        return found
 
     def _makers_of_partners(self, output: str) -> Iterator[int]:
         """Yields the nodes of the first graph at the places of the readers of a tensor."""
@@ -355,12 +422,7 @@ class Pairing:
     def _is_complete(self, ours: Sequence[int], theirs: Sequence[int]) -> bool:
         """Whether equal tensors alone leave a group of nodes, and at least one does."""
         sides = (self.first, ours, self._alike), (self.second, theirs, self.equal)
-        leaving = list[bool]()
-        for graph, group, known in sides:
-            for name in (name for number in group for name in graph.nodes[number].outputs if name):
-                readers = {number for number, _ in graph.readers.get(name, ())}
-                if name in graph.results or not readers <= {*group}:
-                    leaving.append(name in known)
+        leaving = [n in known for graph, group, known in sides for n in graph.leaving(group)]
         return bool(leaving) and all(leaving)
 
     def _regions(self) -> list[tuple[list[int], list[int]]]:

@@ -225,3 +225,19 @@ def test_traces_of_both_give_times_and_a_report_shows_both(tmp_path):
 def test_other_inputs_are_refused(tmp_path):
     with pytest.raises(InputError, match="inputs"):
         tracer.diff(path_of("lenet/lenet"), path_of("gpt/gpt"), in_process=True)
+
+
+def test_tensors_of_a_quantised_model_are_mapped_to_their_dequantised_ones(tmp_path):
+    """onnxruntime's quantiser names what it inserts after the tensor that it rounds."""
+    first, second, inputs = path_of("lenet/lenet"), tmp_path / "b.onnx", tmp_path / "inputs.npz"
+    (value,) = onnx.load(first).graph.input
+    shape = [each.dim_value or 8 for each in value.type.tensor_type.shape.dim]
+    np.savez(inputs, **{value.name: np.random.default_rng(0).standard_normal(shape, np.float32)})
+    tracer.quantize(first, inputs, output=second, in_process=True)
+    pairs = tracer.diff(first, second, in_process=True).tensors
+    floats = {name for node in onnx.load(first).graph.node for name in node.output}
+    inserted = {name for node in onnx.load(second).graph.node for name in node.output}
+    named = {(name, f"{name}_DequantizeLinear_Output", "quantised") for name in floats}
+    want = {each for each in named if each[1] in inserted}
+    assert len(want) == 7
+    assert want <= {(pair.before, pair.after, pair.reading) for pair in pairs}

@@ -93,15 +93,18 @@ def diff(call: DiffArguments) -> GraphDiff:
         before += [_tensors(first, each.feeds, call)] if after else []
         feeds = dict(zip(own, map(each.feeds.__getitem__, names), strict=True))
         after.append(_tensors(second, feeds, call))
-    graphs = Graph(first, before, names), Graph(second, after, own)
+    rounded = [any(rounds_values(node.op_type) for node in m.nodes) for m in (first, second)]
+    graphs = (
+        Graph(first, before, names, rounded == [True, False]),
+        Graph(second, after, own, rounded == [False, True]),
+    )
     call.report(0, 0, "comparing values")
-    rounded = any(rounds_values(node.op_type) for node in (*first.nodes, *second.nodes))
     settings = {
         "batch": call.batch, "dims": dict(call.dims or {}), "seed": call.seed,
         "inputs": None if call.inputs is None else str(call.inputs),
     }  # fmt: skip
     notes = (*first.notes, *second.notes, *feedset.notes)
-    return compare_graphs(*graphs, equal_tensors(*graphs, rounded), settings, notes, times)
+    return compare_graphs(*graphs, equal_tensors(*graphs, any(rounded)), settings, notes, times)
 
 
 def _times(model: Model, path: str | Path) -> Mapping[str, float]:

@@ -88,10 +88,7 @@ class Wrong(Fault):
         if self._worst(case, again, expected):
             if first is None:
                 told = f"the model has other values in each run of {theirs.label}"
-                hint = (
-                    "They are random, or a node reads what no node wrote: --node cuts a part out."
-                )
-                raise InputError(told, hint)
+                raise InputError(told, "They are random, or a node reads what none wrote.")
             return None
         if worst.severity < _CLEARLY:
             near = self._worst(case, self.runner.observe(_rounded(case), theirs), expected)
@@ -174,10 +171,8 @@ class Crash(Fault):
             if other.error and (first or other.lacks_memory):
                 return None
             if other.error:
-                expects = "no failure"
-                if not seen.error.startswith("SIG"):
-                    label = self.sides[1].label
-                    expects += f" ({label} fails too: the model or its inputs may be invalid)"
+                told = f"({self.sides[1].label} fails too: the model or its inputs may be invalid)"
+                expects = f"no failure {'' if seen.error.startswith('SIG') else told}".strip()
         how = f"{'dies' if seen.error.startswith('SIG') else 'fails'}: {seen.error}"
         return Finding(expects, f"{self.sides[0].label} {how}", error=seen.error)
 
