@@ -20,16 +20,22 @@ from tracer.interpreter import compiled_code as loading
 
 with loading.announced(lambda done, total, what: print(done, total, what, sep=", ")):
     probe, tiles = loading.loaded("probe"), loading.loaded("tile_code")
+    for _ in range(2):
+        assert probe.doubled(np.float32(2)) == 4
     tiles.task(tiles.NOTHING, tiles.FLOATS, np.dtype(np.float32), 32, 2, 1)
-assert probe.doubled(np.float32(2)) == 4
 print(*loading.notes())
 """
 PROBE = """
-from numba import njit, types
+from numba import types
+from tracer.interpreter.compiled_code import entry
 
-@njit(types.float32(types.float32), cache=True)
+@entry(lambda x: True, types.float32(types.float32))
 def doubled(x):
     return x + x
+
+@entry(lambda x: True, types.float32(types.float32))
+def unused(x):
+    return x
 """
 ONCE = "compiling kernels for this processor, once"
 EACH_TIME = "compiling kernels for this processor"

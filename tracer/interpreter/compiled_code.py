@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, partial
 from types import ModuleType
 from typing import Any
 
@@ -39,11 +39,19 @@ _NOT_KEPT = (
 
 @cache
 def loaded(name: str, package: str = _KERNELS) -> ModuleType:
-    """Returns a module of kernels, which numba compiles unless the compiled code was kept."""
+    """Returns a module of kernels, each of which is compiled, or read, at its first call."""
+    with _compiler(package):
+        return importlib.import_module(f"{package}.{name}")
+
+
+@contextmanager
+def _compiler(of: str | Callable[..., Any]) -> Iterator[ModuleType]:
+    """Loads `machine_code`; numba may compile a function, or those of a package, meanwhile."""
+    package = of if isinstance(of, str) else of.__module__.rpartition(".")[0]
     with loading():
         machine_code = importlib.import_module(f"{_KERNELS}.machine_code")  # numba is heavy
         with machine_code.for_numba(package):
-            return importlib.import_module(f"{package}.{name}")
+            yield machine_code
 
 
 @contextmanager
@@ -83,6 +91,11 @@ def announced(progress: Progress | None) -> Iterator[None]:
         _PROGRESS.reset(token)
 
 
+def announcing() -> Progress:
+    """Returns what is called while kernels are compiled, for the threads of a run."""
+    return _PROGRESS.get()
+
+
 def notes() -> tuple[str, ...]:
     """Returns what a user should know of the code that this process has compiled."""
     return tuple(_NOTES)
@@ -116,33 +129,56 @@ READ, WRITTEN = Place(np.dtype(np.float32)), Place(np.dtype(np.float32), written
 INTEGERS = Place(np.dtype(np.int64))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Entry:
-    """A function that numba compiled: it compares types, ranks, order and writability itself."""
+    """A function that numba compiles: it compares types, ranks, order and writability itself."""
 
-    compiled: Callable[..., Any]
+    function: Callable[..., Any]
+    signatures: tuple[Any, ...]
     fits: Fits
+    compiled: Any = None  # to call None is a TypeError, too
+    _chosen: tuple[Any, ...] = ()
+    """The signatures for which it is compiled."""
 
     def __call__(self, *arguments: Any) -> Any:
         """Calls the function. Raises UnfitError, or numba's TypeError, for what does not fit."""
-        if not self.fits(*arguments):
-            name = getattr(self.compiled, "__qualname__", "")
-            raise UnfitError(f"{name} cannot take {_arguments_text(arguments)}")
-        return self.compiled(*arguments)
+        if self.fits(*arguments):
+            try:
+                return self.compiled(*arguments)
+            except TypeError:
+                if self._compile(arguments):
+                    return self.compiled(*arguments)
+        name = self.function.__qualname__
+        raise UnfitError(f"{name} cannot take {_arguments_text(arguments)}")
+
+    def _compile(self, arguments: Sequence[Any]) -> bool:
+        """Sees that the function is compiled for these arguments; returns False if none fits."""
+        with _compiler(self.function) as machine_code:
+            fitting = machine_code.taking(self.signatures, arguments)
+            if not set(fitting) <= set(self._chosen):
+                chosen = self._chosen + fitting
+                self.compiled = machine_code.entry_code(self.function, chosen)
+                self._chosen = chosen
+            return bool(fitting)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Task:
     """A compiled function of argument words and a block number, for `numeric.task_team`.
 
     Its arguments are arrays at `places`, then numbers; `fits` takes the number of blocks before
-    them.
+    them. `compile` returns its address.
     """
 
     name: str
-    address: int
+    compile: Callable[[], int]
     places: tuple[Place, ...]
     fits: Fits
+
+    @cached_property
+    def address(self) -> int:
+        """Where its code is, which is compiled at the first use."""
+        return self.compile()
 
     def words(self, count: int, arrays: Sequence[Array], numbers: Sequence[int]) -> Array:
         """Returns the argument words: address and size of each array, then the numbers.
@@ -165,14 +201,19 @@ class Task:
         return np.array(words, np.int64)
 
 
-def entry(fits: Fits) -> Callable[[Callable[..., Any]], Entry]:
-    """Makes what numba compiled an entry; for a function that compiled code does not call."""
-    return lambda compiled: Entry(compiled, fits)
+def entry(fits: Fits, *signatures: Any) -> Callable[[Callable[..., Any]], Entry]:
+    """Makes a function an entry for arguments of these types; compiled code does not call it."""
+    return lambda function: Entry(function, signatures, fits)
 
 
-def task(*places: Place, fits: Fits) -> Callable[[Any], Task]:
-    """Makes a function that numba compiled for C a task."""
-    return lambda compiled: Task(compiled.__name__, compiled.address, places, fits)
+def task(*places: Place, fits: Fits) -> Callable[[Callable[..., Any]], Task]:
+    """Makes a function of argument words and a block number a task."""
+
+    def address(function: Callable[..., Any]) -> int:
+        with _compiler(function) as machine_code:
+            return int(machine_code.task_address(function))
+
+    return lambda function: Task(function.__name__, partial(address, function), places, fits)
 
 
 def _arguments_text(arguments: Sequence[Any]) -> str:

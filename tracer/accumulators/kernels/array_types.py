@@ -1,11 +1,8 @@
-"""Argument types in the signatures of the kernels, and the decorator that compiles them."""
+"""Argument types in the signatures of the kernels."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from numba import njit, types
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+from numba import types
 
 NUMBERS = types.Array(types.int64, 1, "C", readonly=True)
 TABLE = types.Array(types.int64, 2, "C", readonly=True)
@@ -34,9 +31,3 @@ def tuple_type(*kinds: Any) -> Any:
     """A tuple with a value of each type."""
     make: Any = types.Tuple
     return make(kinds)
-
-
-def kernel(*signatures: Any) -> Callable[[_Function], _Function]:
-    """Compiles the decorated function for these signatures on import, and caches the code."""
-    compiled: Any = njit(list(signatures), nogil=True, cache=True)
-    return compiled

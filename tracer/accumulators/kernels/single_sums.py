@@ -15,12 +15,12 @@ from tracer.accumulators.kernels.array_types import (
     NUMBERS,
     START,
     TABLE,
-    kernel,
     repeat_type,
 )
 from tracer.accumulators.spec import Overflow, RoundingName
 from tracer.accumulators.spec.accumulator import POSITION_STEP
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.machine_code import helper
 
 _HALF_EVEN, _HALF_AWAY, _HALF_UP, _FLOOR, _TRUNCATE, _STOCHASTIC = range(6)
 _BITS, _FACTORS = (
@@ -56,7 +56,7 @@ def rounding_rule(name: RoundingName) -> int:
             assert_never(name)
 
 
-@kernel(types.int64(types.int64, types.int64, types.int64, types.int64))
+@helper(types.int64(types.int64, types.int64, types.int64, types.int64))
 def rounded(product: int, shift: int, rule: int, salt: int) -> int:
     """The product / 2^shift, rounded; itself for a shift of 0."""
     if shift == 0:
@@ -95,7 +95,7 @@ def rule_of(overflow: Overflow) -> int:
             assert_never(overflow)
 
 
-@kernel(types.int64(types.int64, types.int64, types.int64, types.int64))
+@helper(types.int64(types.int64, types.int64, types.int64, types.int64))
 def into_range(wide: int, rule: int, low: int, high: int) -> int:
     """The number that the rule puts in place of `wide` where it is outside [low, high]."""
     if rule == SATURATE:
@@ -107,7 +107,7 @@ def into_range(wide: int, rule: int, low: int, high: int) -> int:
     return wide
 
 
-@kernel(types.void(NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS, FLAT_OUT))
+@helper(types.void(NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS, FLAT_OUT))
 def _multiply(left: Any, right: Any, rule: Any, rounding: Any, salts: Any, terms: Any) -> None:
     """Products, rounded and limited."""
     shift, kind, low, high = rounding[0], rule[0], rule[1], rule[2]
@@ -116,7 +116,7 @@ def _multiply(left: Any, right: Any, rule: Any, rounding: Any, salts: Any, terms
         terms[k] = into_range(product, kind, low, high) << shift
 
 
-@kernel(types.int64(types.int64, FLAT_OUT, types.int64, types.int64, NUMBERS, FLAT_OUT))
+@helper(types.int64(types.int64, FLAT_OUT, types.int64, types.int64, NUMBERS, FLAT_OUT))
 def _sum(value: int, terms: Any, first: int, stop: int, rule: Any, seen: Any) -> int:
     """Adds terms to a register, one by one; remembers what happens."""
     kind, low, high = rule[0], rule[1], rule[2]
@@ -131,7 +131,7 @@ def _sum(value: int, terms: Any, first: int, stop: int, rule: Any, seen: Any) ->
     return value
 
 
-@kernel(types.void(FLAT_OUT, types.int64, FLAT_OUT))
+@helper(types.void(FLAT_OUT, types.int64, FLAT_OUT))
 def against_the_sum(terms: Any, total: int, spare: Any) -> None:
     """Arranges terms against the sign of the exact sum, while terms of both signs remain."""
     ups = 0
@@ -150,7 +150,7 @@ def against_the_sum(terms: Any, total: int, spare: Any) -> None:
         up, down = up + rise, down + (not rise)
 
 
-@kernel(types.int64(types.int64, types.int64, NUMBERS, NUMBERS, FLAT_OUT))
+@helper(types.int64(types.int64, types.int64, NUMBERS, NUMBERS, FLAT_OUT))
 def _spilled(value: int, taken: int, narrow: Any, rule: Any, seen: Any) -> int:
     """The sum in the last register as it is read back from a narrow one."""
     kind, low, high = narrow[0], narrow[1], narrow[2]
@@ -164,7 +164,7 @@ def _spilled(value: int, taken: int, narrow: Any, rule: Any, seen: Any) -> int:
     return value
 
 
-@kernel(types.int64(types.int64, FLAT_OUT, TABLE, TABLE, TABLE, FLAT_OUT, FLAT_OUT))
+@helper(types.int64(types.int64, FLAT_OUT, TABLE, TABLE, TABLE, FLAT_OUT, FLAT_OUT))
 def added(
     start: int, terms: Any, groups: Any, rules: Any, leaving: Any, registers: Any, seen: Any
 ) -> int:
@@ -217,8 +217,7 @@ def _fits(
     )  # fmt: skip
 
 
-@entry(_fits)
-@kernel(
+@entry(_fits,
     types.void(TABLE, TABLE, TABLE, repeat_type(TABLE, 2), repeat_type(NUMBERS, 2),
                repeat_type(types.boolean, 2), repeat_type(START, 2), repeat_type(MATRIX_OUT, 4))
 )  # fmt: skip

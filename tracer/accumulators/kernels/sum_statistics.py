@@ -4,14 +4,13 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
 from tracer.accumulators.kernels.array_types import (
     FLAT_OUT,
     TABLE,
     TABLE_OUT,
-    kernel,
     read_only,
     repeat_type,
     tuple_type,
@@ -19,6 +18,7 @@ from tracer.accumulators.kernels.array_types import (
 )
 from tracer.accumulators.statistics.float_partial_sums import BELOW_ERRORS, ERROR_BINS, UNUSED_BITS
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.machine_code import helper
 
 _PART = 256
 """Errors that are computed at once, in vectors; they are counted one by one."""
@@ -40,7 +40,7 @@ _leading_zeros: Any = _count_leading_zeros
 """Of a 64-bit integer."""
 
 
-@njit(types.int64(types.int64, types.int64), nogil=True, cache=True, inline="always")
+@helper(inline="always")
 def _width(value: int, lowest: int) -> int:
     """Bits of two's complement, if its 64 bits begin with `lowest`: -2^63, symmetric, or 0.
 
@@ -54,7 +54,7 @@ def _width(value: int, lowest: int) -> int:
     return 65 - _leading_zeros(magnitude)
 
 
-@njit(types.int64(types.int64, types.int64, types.int64), nogil=True, cache=True, inline="always")
+@helper(inline="always")
 def _bin(value: int, fraction: int, middle: int) -> int:
     """The bin of `bin_edges`, with 2^`fraction` bins an octave; 0 has the bin `middle`."""
     magnitude = value ^ (value >> 63)
@@ -78,11 +78,9 @@ def _are_tables(
     )  # fmt: skip
 
 
-@entry(_are_tables)
-@kernel(
+@entry(_are_tables,
     types.void(repeat_type(TABLE, 3), types.int64, types.int64, repeat_type(TABLE_OUT, 2),
-               repeat_type(FLAT_OUT, 3), TABLE_OUT)
-)  # fmt: skip
+               repeat_type(FLAT_OUT, 3), TABLE_OUT))  # fmt: skip
 def spread(
     sums: Any, lowest: int, fraction: int, widths: Any, histograms: Any, extremes: Any
 ) -> None:
@@ -113,14 +111,12 @@ def spread(
         extremes[2, row], extremes[3, row] = least_final, most_final
 
 
-@entry(
-    lambda values, exact, changed, largest, sums: (
+@entry(lambda values, exact, changed, largest, sums: (
         values.shape == exact.shape
         and sums.shape == (len(values), 2)
         and changed.size == largest.size == len(values)
-    )
-)
-@kernel(types.void(TABLE, TABLE, FLAT_OUT, FLAT_OUT, TABLE_OUT))
+    ),
+    types.void(TABLE, TABLE, FLAT_OUT, FLAT_OUT, TABLE_OUT))  # fmt: skip
 def errors(values: Any, exact: Any, changed: Any, largest: Any, sums: Any) -> None:
     """Adds up, by row, sums (rows, n) that are not exact, their largest and their total error.
 
@@ -136,8 +132,7 @@ def errors(values: Any, exact: Any, changed: Any, largest: Any, sums: Any) -> No
                 sums[row, 1] += error & 0xFFFFFFFF
 
 
-@njit(types.void(_VALUES, read_only(types.float64), _ERRORS), nogil=True, cache=True,
-      error_model="numpy")  # fmt: skip
+@helper(types.void(_VALUES, read_only(types.float64), _ERRORS))
 def _errors(values: Any, exact: Any, out: Any) -> None:
     """Writes relative errors as `FloatTally` defines them; -1 where one is NaN."""
     for i in range(out.size):
@@ -148,8 +143,9 @@ def _errors(values: Any, exact: Any, out: Any) -> None:
         out[i] = error if (value == value) & (wanted == wanted) else -1.0
 
 
-@entry(lambda values, exact, histogram: values.size == exact.size and histogram.size == ERROR_BINS)
-@kernel(tuple_type(types.int64, types.float64)(_VALUES, read_only(types.float64), FLAT_OUT))
+@entry(lambda values, exact, histogram: values.size == exact.size and histogram.size == ERROR_BINS,
+    tuple_type(types.int64, types.float64)(_VALUES, read_only(types.float64), FLAT_OUT)
+)  # fmt: skip
 def count(values: Any, exact: Any, histogram: Any) -> Any:
     """Adds the errors of sums to a histogram of `bins`.
 

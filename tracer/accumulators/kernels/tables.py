@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from tracer.accumulators.kernels.array_types import kernel, read_only, vector_type
+from tracer.accumulators.kernels.array_types import read_only, vector_type
 from tracer.interpreter.compiled_code import entry
 
 _BYTES = read_only(types.uint8)
@@ -13,9 +13,9 @@ _TABLE = read_only(types.uint8, 2)
 
 
 @entry(
-    lambda table, x, out: len(table) == 256 and x.size == out.size and x.size % table.shape[1] == 0
+    lambda table, x, out: len(table) == 256 and x.size == out.size and x.size % table.shape[1] == 0,
+    types.void(_TABLE, _BYTES, vector_type(types.uint8)),
 )
-@kernel(types.void(_TABLE, _BYTES, vector_type(types.uint8)))
 def by_column(table: Any, x: Any, out: Any) -> None:
     """Writes `table[x[i], i % width]`; `x` is whole rows of a table (256, width)."""
     width, entries = table.shape[1], table.reshape(table.size)
@@ -30,8 +30,8 @@ def by_column(table: Any, x: Any, out: Any) -> None:
             out[place] = entries[entry]
 
 
-@entry(lambda table, x, other, out: table.shape == (256, 256) and x.size == other.size == out.size)
-@kernel(types.void(_TABLE, _BYTES, _BYTES, vector_type(types.uint8)))
+@entry(lambda table, x, other, out: table.shape == (256, 256) and x.size == other.size == out.size,
+    types.void(_TABLE, _BYTES, _BYTES, vector_type(types.uint8)))  # fmt: skip
 def by_pair(table: Any, x: Any, other: Any, out: Any) -> None:
     """Writes `table[x[i], other[i]]`, with a table (256, 256)."""
     entries = table.reshape(table.size)

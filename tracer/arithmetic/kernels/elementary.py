@@ -20,10 +20,10 @@ from tracer.accumulators.floats.kernels.lanes import (
     bits_of,
     float_of,
     fused,
-    inlined,
 )
-from tracer.accumulators.kernels.array_types import kernel, repeat_type
+from tracer.accumulators.kernels.array_types import repeat_type
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.machine_code import inlined
 
 _MAP = types.void(SINGLE_ROW, SINGLE_LANES)
 _FLOAT = types.float32
@@ -136,16 +136,14 @@ def exp_of_negative(x: Any) -> Any:
     return fused(_polynomial(rest, _EXP), rest, _ONE) * power
 
 
-@entry(are_alike)
-@kernel(_MAP)
+@entry(are_alike, _MAP)
 def exp(values: Any, out: Any) -> None:
     """Writes exp of each of `values`."""
     for i in range(values.size):
         out[i] = exp_scaled(values[i])
 
 
-@entry(are_alike)
-@kernel(_MAP)
+@entry(are_alike, _MAP)
 def erf(values: Any, out: Any) -> None:
     """Writes the error function of each of `values`: a polynomial near 0, else 1 - exp(-r)."""
     for i in range(values.size):
@@ -163,8 +161,7 @@ def erf(values: Any, out: Any) -> None:
         out[i] = values[i] + values[i] if values[i] != values[i] else signed
 
 
-@entry(are_alike)
-@kernel(_MAP)
+@entry(are_alike, _MAP)
 def tanh(values: Any, out: Any) -> None:
     """Writes the hyperbolic tangent of each of `values`, a quotient of polynomials."""
     for i in range(values.size):
@@ -173,8 +170,7 @@ def tanh(values: Any, out: Any) -> None:
         out[i] = (_polynomial(square, _TANH_TOP) * x) / _polynomial(square, _TANH_BOTTOM)
 
 
-@entry(are_alike)
-@kernel(_MAP)
+@entry(are_alike, _MAP)
 def logistic(values: Any, out: Any) -> None:
     """Writes 1 / (1 + exp(-x)) of each of `values`, a quotient of polynomials plus a half."""
     for i in range(values.size):
@@ -184,8 +180,8 @@ def logistic(values: Any, out: Any) -> None:
         out[i] = larger(_ZERO, top / _polynomial(square, _LOGISTIC_BOTTOM) + _HALF)
 
 
-@entry(lambda x, y, z, out: len(x) == len(y) == len(z) == len(out))
-@kernel(types.void(SINGLE_ROW, SINGLE_ROW, SINGLE_ROW, SINGLE_LANES))
+@entry(lambda x, y, z, out: len(x) == len(y) == len(z) == len(out),
+    types.void(SINGLE_ROW, SINGLE_ROW, SINGLE_ROW, SINGLE_LANES))  # fmt: skip
 def multiply_add(x: Any, y: Any, z: Any, out: Any) -> None:
     """Writes x y + z of each element, rounded once."""
     for i in range(x.size):

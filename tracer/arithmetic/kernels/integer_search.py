@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from tracer.accumulators.kernels.array_types import FLAT_OUT, NUMBERS, TABLE, kernel, read_only
+from tracer.accumulators.kernels.array_types import FLAT_OUT, NUMBERS, TABLE, read_only
 from tracer.accumulators.kernels.single_sums import added, against_the_sum, into_range
 from tracer.interpreter.compiled_code import entry
 
@@ -21,12 +21,10 @@ def _fits(
     )  # fmt: skip
 
 
-@entry(_fits)
-@kernel(
+@entry(_fits,
     types.void(
         TABLE, types.int64, TABLE, read_only(types.int64, 3), types.boolean, NUMBERS, FLAT_OUT
-    )
-)
+    ))  # fmt: skip
 def count_equal(
     products: Any, shift: int, groups: Any, rules: Any, by_sign: bool, sums: Any, equal: Any
 ) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from tracer.accumulators.floats.kernels.lanes import fused, inlined
-from tracer.accumulators.kernels.array_types import kernel, read_only, repeat_type, vector_type
+from tracer.accumulators.floats.kernels.lanes import fused
+from tracer.accumulators.kernels.array_types import read_only, repeat_type, vector_type
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.machine_code import helper, inlined
 
 _LEAST, _MOST = -(1 << 15), (1 << 15) - 1
 _WIDTH = 1 << 12
@@ -25,7 +26,7 @@ def _are_products(a: Any, b: Any, out: Any) -> bool:
     return bool(fits)
 
 
-@kernel(
+@helper(
     types.void(types.Array(types.int32, 1, "C"), *[types.int32] * 2, *[read_only(types.int16)] * 2)
 )
 def _add_pairs(sums: Any, a0: int, a1: int, b0: Any, b1: Any) -> None:
@@ -34,8 +35,8 @@ def _add_pairs(sums: Any, a0: int, a1: int, b0: Any, b1: Any) -> None:
         sums[i] += min(max(pair, _LEAST), _MOST)
 
 
-@entry(_are_products)
-@kernel(types.void(*[read_only(types.int16, 3)] * 2, types.Array(types.int32, 3, "C")))
+@entry(_are_products,
+    types.void(*[read_only(types.int16, 3)] * 2, types.Array(types.int32, 3, "C")))  # fmt: skip
 def add_pairs(a: Any, b: Any, out: Any) -> None:
     """Computes `out` (G, M, N): products of rows of `a` (G, M, K) and columns of `b` (G, K, N).
 
@@ -113,13 +114,11 @@ def _fold(held: Any, together: bool) -> Any:
     return even + ((held[1] + held[5]) + (held[3] + held[7]))
 
 
-@entry(_fits)
-@kernel(
+@entry(_fits,
     types.void(
         repeat_type(_CODES, 2), repeat_type(_FLOATS, 2), repeat_type(_FLOATS, 2),
         read_only(types.float32), types.Array(types.float32, 2, "C"),
-    )
-)  # fmt: skip
+    ))  # fmt: skip
 def rounded_products(codes: Any, scales: Any, sums: Any, bias: Any, out: Any) -> None:
     """Computes `out` (M, N) of codes (M, 32 B) and (N, 32 B), and scales (M, B) and (N, B).
 

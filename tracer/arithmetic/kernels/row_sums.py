@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from tracer.accumulators.floats.kernels.lanes import SINGLE_LANES, SINGLE_ROW, inlined
-from tracer.accumulators.kernels.array_types import kernel, read_only
+from tracer.accumulators.floats.kernels.lanes import SINGLE_LANES, SINGLE_ROW
+from tracer.accumulators.kernels.array_types import read_only
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.machine_code import inlined
 
 _TABLE = read_only(types.float32, 2)
 _LANES = 4
@@ -24,7 +25,9 @@ def _in_lanes(x: Any, start: int) -> Any:
     size = (x.size - start) // _LANES * _LANES
     lanes = np.zeros(2 * _LANES, np.float32)
     width = min(size, 2 * _LANES)
-    lanes[:width] = x[start : start + width]
+    for first in range(0, width, _LANES):
+        for i in range(_LANES):
+            lanes[first + i] = x[start + first + i]
     pairs = size // (2 * _LANES) * (2 * _LANES)
     for first in range(2 * _LANES, pairs, 2 * _LANES):
         for i in range(2 * _LANES):
@@ -43,8 +46,7 @@ def _in_lanes(x: Any, start: int) -> Any:
     return total
 
 
-@entry(_fits)
-@kernel(types.void(_TABLE, types.boolean, SINGLE_LANES))
+@entry(_fits, types.void(_TABLE, types.boolean, SINGLE_LANES))
 def in_lanes(values: Any, is_aligned: bool, out: Any) -> None:
     """Writes the sum of each row of `values` (N, W) as Eigen adds it.
 
@@ -64,8 +66,7 @@ def in_lanes(values: Any, is_aligned: bool, out: Any) -> None:
             out[row] = _in_lanes(x, start)
 
 
-@entry(_fits)
-@kernel(types.void(_TABLE, types.boolean, SINGLE_LANES))
+@entry(_fits, types.void(_TABLE, types.boolean, SINGLE_LANES))
 def in_order(values: Any, from_zero: bool, out: Any) -> None:
     """Writes the sum of each row of `values` (N, W): from 0, or from the first number."""
     for row in range(values.shape[0]):

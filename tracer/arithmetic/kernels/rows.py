@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from tracer.accumulators.floats.kernels.lanes import SINGLE_LANES, SINGLE_ROW, fused, inlined
+from tracer.accumulators.floats.kernels.lanes import SINGLE_LANES, SINGLE_ROW, fused
 from tracer.accumulators.kernels.array_types import (
-    kernel,
     read_only,
     repeat_type,
     tuple_type,
 )
 from tracer.arithmetic.kernels.elementary import exp_of_negative, exp_scaled
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.machine_code import inlined
 
 VECTORS, WELFORD, MOMENTS = range(3)
 """Ways to mean and deviation: centred, in vectors; Welford's; sums of numbers and squares."""
@@ -59,8 +59,8 @@ def _powers(x: Any, is_wide: bool, least: Any, powers: Any) -> Any:
     return largest, _lanes_sum(lanes)
 
 
-@entry(lambda values, is_wide, is_log, out: values.shape == out.shape)
-@kernel(types.void(_TABLE, types.boolean, types.boolean, _OUT))
+@entry(lambda values, is_wide, is_log, out: values.shape == out.shape,
+    types.void(_TABLE, types.boolean, types.boolean, _OUT))  # fmt: skip
 def softmax(values: Any, is_wide: bool, is_log: bool, out: Any) -> None:
     """Writes softmax, or its logarithm, of each row of `values` (N, D).
 
@@ -83,8 +83,7 @@ def _fits_sums(values: Any, is_wide: bool, largest: Any, out: Any, totals: Any) 
     return bool(values.shape == out.shape and totals.shape == largest.shape == values.shape[:1])
 
 
-@entry(_fits_sums)
-@kernel(types.void(_TABLE, types.boolean, SINGLE_LANES, _OUT, SINGLE_LANES))
+@entry(_fits_sums, types.void(_TABLE, types.boolean, SINGLE_LANES, _OUT, SINGLE_LANES))
 def exponentials(values: Any, is_wide: bool, largest: Any, out: Any, totals: Any) -> None:
     """Writes what a softmax divides, and what it divides by, of each row of `values` (N, D).
 
@@ -161,8 +160,7 @@ def _fits(values: Any, scale: Any, bias: Any, settings: Any, out: Any, statistic
 _SETTINGS = tuple_type(types.int64, types.boolean, types.float32)
 
 
-@entry(_fits)
-@kernel(types.void(_TABLE, SINGLE_ROW, SINGLE_ROW, _SETTINGS, _OUT, _OUT))
+@entry(_fits, types.void(_TABLE, SINGLE_ROW, SINGLE_ROW, _SETTINGS, _OUT, _OUT))
 def normalize(values: Any, scale: Any, bias: Any, settings: Any, out: Any, statistics: Any) -> None:
     """Writes normalised rows of `values` (N, D), and their means and inverse deviations (2, N).
 

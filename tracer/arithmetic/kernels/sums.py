@@ -5,16 +5,16 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from tracer.accumulators.floats.kernels.lanes import fused, inlined
+from tracer.accumulators.floats.kernels.lanes import fused
 from tracer.accumulators.kernels.array_types import (
     NUMBERS,
-    kernel,
     read_only,
     repeat_type,
     vector_type,
 )
 from tracer.arithmetic.trees import ADD, BEGIN, JOIN, SCALE
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.machine_code import helper, inlined
 
 _KINDS = types.float32, types.float64
 _WAY, _WINDOW = repeat_type(types.boolean, 2), repeat_type(types.intp, 6)
@@ -60,7 +60,7 @@ def _add_term(held: Any, factor: Any, values: Any, begins: bool, way: Any) -> No
             held[i] += factor * values[i]
 
 
-@kernel(
+@helper(
     *[
         types.void(vector_type(kind), NUMBERS, read_only(kind), read_only(kind, 2), types.intp)
         for kind in _KINDS
@@ -93,16 +93,14 @@ def _join(held: Any, last: Any, scaled: bool, scale: Any) -> None:
             held[i] += last[i]
 
 
-@entry(_fits)
-@kernel(
+@entry(_fits,
     *[
         types.void(
             NUMBERS, types.intp, _WAY, kind,
             repeat_type(read_only(kind, 3), 3), types.Array(kind, 3, "C"), _WINDOW,
         )
         for kind in _KINDS
-    ]
-)  # fmt: skip
+    ])  # fmt: skip
 def products(
     program: Any, depth: int, way: Any, scale: Any, operands: Any, out: Any, window: Any
 ) -> None:
@@ -143,7 +141,8 @@ def products(
                         values = b[group, term, low:high]
                         _add_term(held, a[group, row, term], values, step == BEGIN, way)
                     elif step == BEGIN:
-                        held[:] = beside[group, row, low:high]
+                        for i in range(high - low):
+                            held[i] = beside[group, row, low + i]
                     else:
                         _add_term(held, one, beside[group, row, low:high], False, way)
                     at = max(end, at + 1)

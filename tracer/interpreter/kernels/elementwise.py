@@ -7,10 +7,11 @@ in a way that LLVM does not vectorise.
 from typing import Any
 
 import numpy as np
-from numba import cfunc, njit, types
+from numba import types
 
 from tracer.interpreter.compiled_code import READ, WRITTEN, entry, task
-from tracer.interpreter.kernels.task_arguments import TASK, floats
+from tracer.interpreter.kernels.machine_code import helper
+from tracer.interpreter.kernels.task_arguments import floats
 
 _READ = types.Array(types.float32, 1, "C", readonly=True)
 _WRITE = types.Array(types.float32, 1, "C")
@@ -25,7 +26,6 @@ ADD, SUBTRACT, MULTIPLY, DIVIDE = range(4)
 @task(READ, READ, READ, WRITTEN, fits=lambda _, x, scale, shift, out, planes, each, size: (
     x.size == out.size == planes * size and scale.size == shift.size > 0 < each
 ))  # fmt: skip
-@cfunc(TASK, cache=True, error_model="numpy")
 def affine(words: Any, block: int) -> None:
     """Applies scale and shift of the channel to some planes.
 
@@ -42,7 +42,6 @@ def affine(words: Any, block: int) -> None:
 
 
 @task(READ, WRITTEN, fits=lambda _, x, out, each: x.size == out.size and each > 0)
-@cfunc(TASK, cache=True)
 def relu(words: Any, block: int) -> None:
     """max(x, 0) of some elements; NaN stays. Arguments: x, out; elements of a block."""
     x, out, each = floats(words, 0), floats(words, 2), words[4]
@@ -53,7 +52,7 @@ def relu(words: Any, block: int) -> None:
         target[i] = np.float32(0) if value < 0 else value
 
 
-@njit(types.void(types.intp, _READ, _READ, _WRITE), nogil=True, cache=True, error_model="numpy")
+@helper(types.void(types.intp, _READ, _READ, _WRITE))
 def _with_array(operation: int, a: Any, b: Any, out: Any) -> None:
     if operation == ADD:
         for i in range(out.size):
@@ -69,8 +68,7 @@ def _with_array(operation: int, a: Any, b: Any, out: Any) -> None:
             out[i] = a[i] / b[i]
 
 
-@njit(types.void(types.intp, _READ, types.float32, _WRITE),
-      nogil=True, cache=True, error_model="numpy")  # fmt: skip
+@helper(types.void(types.intp, _READ, types.float32, _WRITE))
 def _with_scalar(operation: int, a: Any, b: Any, out: Any) -> None:
     if operation == ADD:
         for i in range(out.size):
@@ -96,7 +94,6 @@ def _repeats(_: int, a: Any, b: Any, out: Any, operation: int, each: int) -> boo
 
 
 @task(READ, READ, WRITTEN, fits=_repeats)
-@cfunc(TASK, cache=True, error_model="numpy")
 def binary(words: Any, block: int) -> None:
     """Combines some elements of `a` with `b`, which repeats.
 
@@ -118,7 +115,6 @@ def binary(words: Any, block: int) -> None:
 @task(READ, READ, WRITTEN, fits=lambda _, x, coefficients, out, each: (
     x.size == out.size and coefficients.size == 14 and each > 0
 ))  # fmt: skip
-@cfunc(TASK, cache=True, error_model="numpy")
 def ratio(words: Any, block: int) -> None:
     """x P(x^2) / Q(x^2) of some elements, with x and the result clipped.
 
@@ -139,12 +135,9 @@ def ratio(words: Any, block: int) -> None:
         out[i] = min(max(near * (top / bottom), -most), most)
 
 
-@entry(lambda x, scale, zero, low, high, out: x.size == out.size)
-@njit(
-    [types.void(_READ, _FLOAT, _FLOAT, _FLOAT, _FLOAT, types.Array(kind, 1, "C"))
-     for kind in (*_BYTES, types.int16)],
-    nogil=True, cache=True, error_model="numpy",
-)  # fmt: skip
+@entry(lambda x, scale, zero, low, high, out: x.size == out.size,
+    *[types.void(_READ, _FLOAT, _FLOAT, _FLOAT, _FLOAT, types.Array(kind, 1, "C"))
+     for kind in (*_BYTES, types.int16)])  # fmt: skip
 def quantize(x: Any, scale: Any, zero: Any, low: Any, high: Any, out: Any) -> None:
     """round(x / scale) + zero, half to even, clipped to [low, high], which lie within 2^21.
 
@@ -159,12 +152,9 @@ def quantize(x: Any, scale: Any, zero: Any, low: Any, high: Any, out: Any) -> No
         out[i] = np.int32(_FLOAT(rounded + zero))
 
 
-@entry(lambda x, scale, zero, out: x.size == out.size)
-@njit(
-    [types.void(types.Array(kind, 1, "C", readonly=True), _FLOAT, _FLOAT,
-                types.Array(_FLOAT, 1, "C")) for kind in _BYTES],
-    nogil=True, cache=True,
-)  # fmt: skip
+@entry(lambda x, scale, zero, out: x.size == out.size,
+    *[types.void(types.Array(kind, 1, "C", readonly=True), _FLOAT, _FLOAT,
+                types.Array(_FLOAT, 1, "C")) for kind in _BYTES])  # fmt: skip
 def dequantize(x: Any, scale: Any, zero: Any, out: Any) -> None:
     """(x - zero) * scale."""
     for i in range(x.size):

@@ -12,14 +12,16 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import llvmlite
 import numba
 from llvmlite import binding, ir
+from numba import cfunc, types
 from numba.core import event
+from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
 
 from tracer.interpreter.compiled_code import compiling
@@ -28,6 +30,8 @@ from tracer.support.temporary import FileInUse, TemporaryFolder, unmarked
 
 _TRACER = Path(__file__).parents[2]
 _config: Any = numba.config
+_Decorator = Callable[..., Callable[[Callable[..., Any]], Any]]
+_typeof: Any = numba.typeof
 _CONFIGURED: str = _config.CACHE_DIR
 """NUMBA_CACHE_DIR as the user set it; empty if not."""
 INDEX = ir.IntType(64)
@@ -35,6 +39,12 @@ _WORD = ir.IntType(32)
 _SMALLER_MAGNITUDE = _WORD(2)
 """VRANGEPS: the operand of the smaller magnitude, with the sign of the first operand."""
 _ROUND_AS_SET = _WORD(4)
+
+_types: Any = types
+_TASK = types.void(_types.CPointer(types.int64), types.int64)
+"""The signature of a task: its argument words, and the number of the block to compute."""
+njit: _Decorator = partial(numba.njit, error_model="numpy", no_cfunc_wrapper=True)
+"""Python, or compiled code, calls what it compiles, and C does not."""
 
 _ENGINES: list[Any] = []
 """LLVM engines. Compiled functions are freed with them, so they are never dropped."""
@@ -319,6 +329,58 @@ def kept_in(package: str) -> Path | None:
             shutil.rmtree(old, ignore_errors=True)
     versions = (*target(), numba.__version__, llvmlite.__version__)
     return folder / f"{target()[1]}-{_digest(*(text.encode() for text in versions))}"
+
+
+def helper(*signatures: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Marks a function that kernels call: it is compiled, for these types, when one of them is.
+
+    Without the types numba would take float32 for float64, and compile anew for each constant.
+    """
+
+    def marked(function: Callable[..., Any]) -> Any:
+        made = njit(no_cpython_wrapper=True, **options)(function)
+        template = made.get_call_template
+
+        def compiled_template(given: Sequence[Any], named: Any) -> Any:
+            made.disable_compile(False)
+            for signature in _fitting(signatures, given):
+                made.compile(signature)
+            made.disable_compile()
+            return template(given, named)
+
+        made.get_call_template = compiled_template
+        return made
+
+    return marked
+
+
+inlined: _Decorator = partial(helper, forceinline=True)
+"""Marks a helper that becomes a part of each caller."""
+
+
+def _fitting(signatures: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
+    converts: Any = cpu_target.typing_context.can_convert
+    return tuple(
+        each for each in signatures
+        if all(converts(*pair) is not None for pair in zip(given, each.args, strict=True))
+    )  # fmt: skip
+
+
+def taking(signatures: Sequence[Any], arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns the signatures of an entry that take these arguments."""
+    with suppress(ValueError, NumbaError):  # a type that numba does not know
+        return _fitting(signatures, [_typeof(each) for each in arguments])
+    return ()
+
+
+def entry_code(function: Callable[..., Any], signatures: Sequence[Any]) -> Any:
+    """Compiles a function for these signatures alone; it looks at types as it is called."""
+    return njit(list(signatures), nogil=True, cache=True)(function)
+
+
+def task_address(function: Callable[..., Any]) -> Any:
+    """Compiles a task."""
+    return cfunc(_TASK, cache=True, error_model="numpy")(function).address
 
 
 @contextmanager

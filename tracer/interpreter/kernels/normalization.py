@@ -6,17 +6,18 @@ Sums are float64, in a fixed order that LLVM chooses (`reassoc`), which lets it 
 from typing import Any
 
 import numpy as np
-from numba import cfunc, njit, types
+from numba import types
 
 from tracer.interpreter.compiled_code import READ, WRITTEN, task
-from tracer.interpreter.kernels.task_arguments import TASK, floats
+from tracer.interpreter.kernels.machine_code import helper
+from tracer.interpreter.kernels.task_arguments import floats
 
 _LANES = 16
 _READ = types.Array(types.float32, 1, "C", readonly=True)
 _WRITE = types.Array(types.float32, 1, "C")
 
 
-@njit(types.float32(types.float32), cache=True)
+@helper(types.float32(types.float32))
 def _exp(x: Any) -> Any:
     """exp of a float32 that is at most 0: 2^n e^r, after Cephes' expf (S. Moshier)."""
     near = max(x, np.float32(-104))  # 0 from there on; NaN stays
@@ -34,7 +35,7 @@ def _exp(x: Any) -> Any:
     return (p * r * r + r + np.float32(1)) * first * second
 
 
-@njit(types.float32(_READ, _WRITE), cache=True)
+@helper(types.float32(_READ, _WRITE))
 def _largest(x: Any, lanes: Any) -> Any:
     """Returns the maximum of `x`; NaN may be ignored."""
     lanes[:] = x[0]
@@ -51,7 +52,7 @@ def _largest(x: Any, lanes: Any) -> Any:
     return top
 
 
-@njit(types.float64(_READ), cache=True, fastmath={"reassoc"})
+@helper(types.float64(_READ), fastmath={"reassoc"})
 def _sum(x: Any) -> Any:
     total = 0.0
     for i in range(x.size):
@@ -59,7 +60,7 @@ def _sum(x: Any) -> Any:
     return total
 
 
-@njit(types.float64(_READ, types.float32), cache=True, fastmath={"reassoc"})
+@helper(types.float64(_READ, types.float32), fastmath={"reassoc"})
 def _squares(x: Any, mean: Any) -> Any:
     """Returns the sum of squared differences from the mean."""
     total = 0.0
@@ -72,7 +73,6 @@ def _squares(x: Any, mean: Any) -> Any:
 @task(READ, WRITTEN, fits=lambda _, x, out, size, each: (
     x.size == out.size and size > 0 < each and x.size % size == 0
 ))  # fmt: skip
-@cfunc(TASK, cache=True, error_model="numpy")
 def softmax(words: Any, block: int) -> None:
     """Softmax of some rows. Arguments: x, out; elements of a row, rows of a block."""
     x, out = floats(words, 0), floats(words, 2)
@@ -97,7 +97,6 @@ def softmax(words: Any, block: int) -> None:
         and epsilon.size == 1
     ),
 )  # fmt: skip
-@cfunc(TASK, cache=True, error_model="numpy")
 def normalize(words: Any, block: int) -> None:
     """Normalises some rows by mean and deviation; applies scale and shift element by element.
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import cfunc, njit, types
+from numba import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from tracer.interpreter.compiled_code import INTEGERS, READ, WRITTEN, entry, task
-from tracer.interpreter.kernels.machine_code import REGISTER, VECTORS, Vectors
-from tracer.interpreter.kernels.task_arguments import TASK, floats, integers
+from tracer.interpreter.kernels.machine_code import REGISTER, VECTORS, Vectors, helper
+from tracer.interpreter.kernels.task_arguments import floats, integers
 
 _INT = types.intp
 _READ = types.Array(types.float32, 1, "C", readonly=True)
@@ -25,7 +25,7 @@ STRETCH = _SUMS * REGISTER // 32
 """Sums that are computed at a time."""
 
 
-@njit(types.void(_READ, _INT, _WRITE, _INT, _INT, _INT), nogil=True, cache=True)
+@helper(types.void(_READ, _INT, _WRITE, _INT, _INT, _INT))
 def _line(images: Any, start: int, out: Any, target: int, count: int, step: int) -> None:
     """Copies every `step`-th element; indices are unsigned, see `elementwise`."""
     here, there = np.uintp(start), np.uintp(target)
@@ -41,7 +41,7 @@ def _line(images: Any, start: int, out: Any, target: int, count: int, step: int)
             out[there + i] = images[here + i * wide]
 
 
-@njit(types.void(_WRITE, _INT, _INT, types.float32), nogil=True, cache=True)
+@helper(types.void(_WRITE, _INT, _INT, types.float32))
 def _fill(out: Any, target: int, count: int, value: Any) -> None:
     there = np.uintp(target)
     for i in range(np.uintp(count)):
@@ -63,7 +63,6 @@ def _fits(
 
 
 @task(READ, WRITTEN, INTEGERS, INTEGERS, READ, fits=_fits)
-@cfunc(TASK, cache=True, error_model="numpy")
 def arrange(words: Any, block: int) -> None:
     """Arranges some planes of flat images, padded and split into phases.
 
@@ -131,8 +130,7 @@ STRETCH sums of `weights[first + k] * source[offsets[k] + base:]`. Arrays are fl
 nothing is checked."""
 
 
-@njit(types.void(_READ, _INT, _INT, _INT, _INT, _INT, _INT, _WRITE, _INT, _INT),
-      nogil=True, cache=True, error_model="numpy")  # fmt: skip
+@helper(types.void(_READ, _INT, _INT, _INT, _INT, _INT, _INT, _WRITE, _INT, _INT))
 def unpack(
     product: Any, stride: int, rows: int, start: int, count: int, grid: int, width: int,
     out: Any, base: int, pixels: int,
@@ -181,7 +179,6 @@ def _is_within(
                        -(-shape[0] // STRETCH) * STRETCH, planes, each, shape)
     ),
 )  # fmt: skip
-@cfunc(TASK, cache=True, error_model="numpy")
 def depthwise(words: Any, block: int) -> None:
     """Computes some planes of a depthwise convolution.
 
@@ -214,7 +211,6 @@ def depthwise(words: Any, block: int) -> None:
         source, offsets, out, (planes - 1) * size, shape[0], planes, each, shape
     ),
 )
-@cfunc(TASK, cache=True, error_model="numpy")
 def max_pool(words: Any, block: int) -> None:
     """Computes some planes of max pooling: the maximum over the offsets.
 
@@ -236,17 +232,12 @@ def max_pool(words: Any, block: int) -> None:
         unpack(maxima, 0, 1, 0, count, grid, width, out, plane * pixels, pixels)
 
 
-@entry(
-    lambda x, height, width, lines, columns, out: (
+@entry(lambda x, height, width, lines, columns, out: (
         0 < 2 * lines <= height
         and 0 < 2 * columns <= width
         and x.size * lines * columns == out.size * height * width
-    )
-)
-@njit(
-    types.void(_READ, _INT, _INT, _INT, _INT, _WRITE),
-    nogil=True, cache=True, error_model="numpy",
-)  # fmt: skip
+    ),
+    types.void(_READ, _INT, _INT, _INT, _INT, _WRITE))  # fmt: skip
 def halve(x: Any, height: int, width: int, lines: int, columns: int, out: Any) -> None:
     """Writes the maximum of adjacent 2 x 2 windows of flat planes (height, width).
 

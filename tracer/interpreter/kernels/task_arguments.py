@@ -3,13 +3,13 @@
 from typing import Any
 
 import numba
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from tracer.interpreter.kernels.machine_code import inlined
 
 _array: Any = numba.carray  # type: ignore[attr-defined]
 _pointer: Any = types.CPointer
-TASK = types.void(_pointer(types.int64), types.int64)
-"""The signature of a task: its argument words, and the number of the block to compute."""
 
 
 def emitted(function: Any) -> Any:
@@ -32,13 +32,13 @@ _float32 = _pointer_to(types.float32)
 _int64 = _pointer_to(types.int64)
 
 
-@njit
+@inlined(types.Array(types.float32, 1, "C")(_pointer(types.int64), types.int64))
 def floats(words: Any, index: int) -> Any:
     """Returns the flat float32 array with address words[index] and size words[index + 1]."""
     return _array(_float32(words[index]), words[index + 1])
 
 
-@njit
+@inlined(types.Array(types.int64, 1, "C")(_pointer(types.int64), types.int64))
 def integers(words: Any, index: int) -> Any:
     """Returns the flat int64 array with address words[index] and size words[index + 1]."""
     return _array(_int64(words[index]), words[index + 1])

@@ -9,9 +9,10 @@ words that threads write concurrently are on separate cache lines.
 from typing import Any
 
 from llvmlite import binding, ir
-from numba import njit, types
+from numba import types
 from numba.np.arrayobj import make_array
 
+from tracer.interpreter.kernels.machine_code import inlined, njit
 from tracer.interpreter.kernels.task_arguments import emitted
 
 _LINE = 8
@@ -130,7 +131,7 @@ def close(words: Any) -> None:
         _pause()
 
 
-@njit(types.boolean(_WORDS), nogil=True, cache=True)
+@inlined(types.boolean(_WORDS))
 def _waiting(words: Any) -> bool:
     """Whether an open task has blocks left."""
     return _load(words, _OPEN) != 0 and _load(words, _NEXT) < _load(words, _COUNT)

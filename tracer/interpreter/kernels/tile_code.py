@@ -78,8 +78,9 @@ def _compiled_task(
         "memory": Place(np.dtype(np.uint8), True), "slots": Place(INTEGERS.dtype, True),
         "parameters": Place(np.dtype(np.float64)), "tables": Place(INTEGERS.dtype, True),
     } | {f"out_{n}": Place(kind, True) for n, kind in enumerate(results)}  # fmt: skip
+    places = tuple(kinds.get(name, INTEGERS) for name in ARRAYS)
     size = TileSize(step, store, bits, rows, vectors, frozenset(used))
-    return Task("a tile", address, tuple(kinds.get(name, INTEGERS) for name in ARRAYS), size.fits)
+    return Task("a tile", lambda: address, places, size.fits)
 
 
 @dataclass(frozen=True)

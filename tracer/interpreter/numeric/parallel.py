@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from tracer.interpreter.compiled_code import Task, loaded
+from tracer.interpreter.compiled_code import Task, announced, announcing, loaded
 from tracer.support.types import Array
 
 _THREADS: ContextVar[int] = ContextVar("threads", default=1)
@@ -41,10 +41,10 @@ def run_blocks(count: int, work: Callable[[int], None]) -> None:
         for index in range(count):
             work(index)
         return
-    indices = iter(range(count))
+    indices, progress = iter(range(count)), announcing()
 
     def drain() -> None:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), announced(progress):  # it may compile
             for index in indices:
                 work(index)
 

@@ -3,22 +3,22 @@
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
-from tracer.accumulators.kernels.array_types import kernel, read_only, repeat_type
+from tracer.accumulators.kernels.array_types import read_only, repeat_type
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.machine_code import helper
 
 _OUT = types.Array(types.float64, 2, "C")
 
 
-@njit(types.float64(types.float64, types.int64), inline="always", error_model="numpy")
+@helper(inline="always")
 def _times(room: Any, value: int) -> Any:
     """How often `value` >= 0 fits into `room`."""
     return max(np.floor(room / value), 0.0) if value > 0 else np.inf
 
 
-@entry(
-    lambda left, factor, registers, room, shrink, ends, integers, errors: (
+@entry(lambda left, factor, registers, room, shrink, ends, integers, errors: (
         left.shape == integers.shape == errors.shape
         and factor.shape == (len(left), len(left))
         and len(room) == len(shrink) == 2
@@ -26,15 +26,12 @@ def _times(room: Any, value: int) -> Any:
         and room.shape[2] == left.shape[1]
         and registers.shape == (len(left),)
         and all(0 <= each < room.shape[1] for each in registers)
-    )
-)
-@kernel(
+    ),
     types.void(
         _OUT, read_only(types.float64, 2), read_only(types.int64),
         types.Array(types.float64, 3, "C"), read_only(types.float64, 3),
         repeat_type(types.int64, 3), _OUT, _OUT,
-    )
-)  # fmt: skip
+    ))  # fmt: skip
 def round_block(
     left: Any, factor: Any, registers: Any, room: Any, shrink: Any, ends: Any, integers: Any,
     errors: Any,

@@ -23,7 +23,6 @@ from tracer.accumulators.floats.kernels.lanes import (
     down,
     float_of,
     have_places,
-    inlined,
     is_outside,
     limited,
     nearest,
@@ -32,8 +31,9 @@ from tracer.accumulators.floats.kernels.lanes import (
     truncated,
     with_sign,
 )
-from tracer.accumulators.kernels.array_types import NUMBERS, kernel, repeat_type, tuple_type
+from tracer.accumulators.kernels.array_types import NUMBERS, repeat_type, tuple_type
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.machine_code import helper, inlined
 
 _THREE, _LIMITS = repeat_type(LANES, 3), repeat_type(types.float64, 3)
 _SPARE = tuple_type(
@@ -110,8 +110,7 @@ def _join(total: Any, sums: Any, form: Any) -> None:
         sums[0][i] = 0.0
 
 
-@entry(lambda values, form, out: values.size == out.size)
-@kernel(types.int64(ROW, FORMAT, LANES))
+@entry(lambda values, form, out: values.size == out.size, types.int64(ROW, FORMAT, LANES))
 def powers(values: Any, form: Any, out: Any) -> int:
     """Writes 2 to the exponent of each value in its format; 0 for 0, infinity and NaN.
 
@@ -126,7 +125,7 @@ def powers(values: Any, form: Any, out: Any) -> int:
     return others
 
 
-@kernel(
+@helper(
     types.void(repeat_type(ROW, 2), repeat_type(TABLE, 2), repeat_type(types.int64, 2), SUMS,
                _THREE, FORMAT, _LIMITS, types.boolean)
 )  # fmt: skip
@@ -158,20 +157,16 @@ def _block(
     _round_sums(units, greatest, sums, form, 1.0 / kept, is_nearest)
 
 
-@entry(
-    lambda left, right, low, ends, forms, limits, is_nearest, outs: (
+@entry(lambda left, right, low, ends, forms, limits, is_nearest, outs: (
         are_alike(*left)
         and are_alike(*right)
         and have_places(left[0], right[0], low, *outs)
         and are_alike(*ends)
         and ends[0].min(initial=0) >= 0
         and ends[0].max(initial=0) <= len(right[0])
-    )
-)
-@kernel(
+    ),
     types.void(repeat_type(TABLE, 2), repeat_type(TABLE, 2), types.int64,
-               repeat_type(NUMBERS, 2), FORMS, _LIMITS, types.boolean, OUTS)
-)  # fmt: skip
+               repeat_type(NUMBERS, 2), FORMS, _LIMITS, types.boolean, OUTS))  # fmt: skip
 def run(
     left: Any, right: Any, low: int, ends: Any, forms: Any, limits: Any, is_nearest: bool,
     outs: Any,
@@ -242,7 +237,7 @@ def _add_group(group: Any, counts: Any, units: Any, scales: Any, sums: Any) -> N
         sums[3][i] += counts[i] if (group[i] != 0) & (aligned == 0) else 0
 
 
-@kernel(
+@helper(
     types.void(repeat_type(ROW, 3), repeat_type(TABLE, 3), repeat_type(types.int64, 3), SUMS,
                _SPARE, FORMAT, _LIMITS, types.boolean)
 )  # fmt: skip
@@ -283,11 +278,9 @@ def _groups_fit(
     )  # fmt: skip
 
 
-@entry(_groups_fit)
-@kernel(
+@entry(_groups_fit,
     types.void(repeat_type(TABLE, 3), repeat_type(TABLE, 3), types.int64,
-               repeat_type(types.int64, 2), FORMAT, _LIMITS, types.boolean, OUTS)
-)  # fmt: skip
+               repeat_type(types.int64, 2), FORMAT, _LIMITS, types.boolean, OUTS))  # fmt: skip
 def run_grouped(
     left: Any, right: Any, low: int, sizes: Any, form: Any, limits: Any, is_nearest: bool, outs: Any
 ) -> None:

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
 from tracer.accumulators.floats import kernels
 from tracer.accumulators.kernels.array_types import (
-    kernel,
     read_only,
     repeat_type,
     tuple_type,
     vector_type,
 )
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.machine_code import inlined
 
 RNE, RZ, FLOOR, SR = range(4)
 FORMAT = repeat_type(types.float64, 6)
@@ -63,12 +63,6 @@ def have_places(left: Any, right: Any, low: int, *outs: Any) -> bool:
 def are_alike(*arrays: Any) -> bool:
     """Whether arrays have one shape."""
     return all(each.shape == arrays[0].shape for each in arrays)
-
-
-def inlined(*signatures: Any) -> Callable[[Any], Any]:
-    """Compiles a function for these signatures, as a part of the kernels that call it."""
-    compiled: Any = njit(list(signatures), nogil=True, cache=True, forceinline=True)
-    return compiled
 
 
 @_intrinsic
@@ -228,8 +222,9 @@ def limited(number: float, form: Any) -> float:
     return (with_sign(form[5], number) if size > form[4] else kept) + 0.0
 
 
-@entry(lambda values, form, has_negative_zero, out: values.size == out.size)
-@kernel(types.void(read_only(types.float32), FORMAT, types.boolean, vector_type(types.float32)))
+@entry(lambda values, form, has_negative_zero, out: values.size == out.size,
+    types.void(read_only(types.float32), FORMAT, types.boolean, vector_type(types.float32))
+)  # fmt: skip
 def to_nearest(values: Any, form: Any, has_negative_zero: bool, out: Any) -> None:
     """Writes each of `values` in a format; 0 is +0 unless the format has a negative one."""
     for i in range(values.size):

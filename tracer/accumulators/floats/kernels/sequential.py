@@ -22,15 +22,15 @@ from tracer.accumulators.floats.kernels.lanes import (
     by_draw,
     down,
     have_places,
-    inlined,
     is_outside,
     limited,
     nearest,
     odd_sum,
     towards_0,
 )
-from tracer.accumulators.kernels.array_types import kernel, repeat_type, tuple_type, vector_type
+from tracer.accumulators.kernels.array_types import repeat_type, tuple_type, vector_type
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.machine_code import helper, inlined
 
 _WORD = np.uint64(kernels.STEP_STEP)
 _BITS, _BITS_OF_ALL = vector_type(types.uint64), types.Array(types.uint64, 2, "C")
@@ -116,7 +116,7 @@ def _fours(part: Any, left: Any, right: Any, sums: Any, forms: Any, way: Any) ->
     return k
 
 
-@kernel(types.int64(_PART, ROW, TABLE, SUMS, FORMS, _WAY))
+@helper(types.int64(_PART, ROW, TABLE, SUMS, FORMS, _WAY))
 def _usual_terms(part: Any, left: Any, right: Any, sums: Any, forms: Any, way: Any) -> int:
     """Adds terms by fours, where nothing can overflow; returns the first that is left."""
     rule, is_fused, is_odd, _ = way
@@ -139,7 +139,7 @@ def _steps(part: Any, left: Any, right: Any, sums: Any, bits: Any, forms: Any, w
         _step(left[k], right[k], sums, bits, k, forms, way)
 
 
-@kernel(types.void(_PART, ROW, TABLE, SUMS, _BITS, FORMS, _WAY))
+@helper(types.void(_PART, ROW, TABLE, SUMS, _BITS, FORMS, _WAY))
 def _nearest_terms(
     part: Any, left: Any, right: Any, sums: Any, bits: Any, forms: Any, way: Any
 ) -> None:
@@ -152,7 +152,7 @@ def _nearest_terms(
         _steps(part, left, right, sums, bits, forms, (RNE, False, False, False))
 
 
-@kernel(types.void(_PART, ROW, TABLE, SUMS, _BITS, FORMS, _WAY))
+@helper(types.void(_PART, ROW, TABLE, SUMS, _BITS, FORMS, _WAY))
 def _terms(part: Any, left: Any, right: Any, sums: Any, bits: Any, forms: Any, way: Any) -> None:
     """Adds the terms of a part, from its beginning to its end, to the sums of a row."""
     rule, is_fused, _, is_usual = way
@@ -168,7 +168,7 @@ def _terms(part: Any, left: Any, right: Any, sums: Any, bits: Any, forms: Any, w
         _steps(part, left, right, sums, bits, forms, (FLOOR, is_fused, True, False))
 
 
-@kernel(types.void(LANES, LANES, SUMS, _BITS, types.int64, FORMS, types.int64))
+@helper(types.void(LANES, LANES, SUMS, _BITS, types.int64, FORMS, types.int64))
 def _join(total: Any, values: Any, sums: Any, bits: Any, step: int, forms: Any, rule: int) -> None:
     """Adds to each total a value, and rounds it."""
     words, form = np.uint64(step + 1) * _WORD, forms[0]
@@ -178,14 +178,13 @@ def _join(total: Any, values: Any, sums: Any, bits: Any, step: int, forms: Any, 
         total[i] = limited(after, form)
 
 
-@entry(
-    lambda left, right, low, bits, forms, way, chunk, outs: (
+@entry(lambda left, right, low, bits, forms, way, chunk, outs: (
         have_places(left, right, low, *outs)
         and chunk >= 0
         and bits.shape in (outs[0].shape, (len(left), 0))
-    )
-)
-@kernel(types.void(TABLE, TABLE, types.int64, _BITS_OF_ALL, FORMS, _WAY, types.int64, OUTS))
+    ),
+    types.void(TABLE, TABLE, types.int64, _BITS_OF_ALL, FORMS, _WAY, types.int64, OUTS)
+)  # fmt: skip
 def run(
     left: Any, right: Any, low: int, bits: Any, forms: Any, way: Any, chunk: int, outs: Any
 ) -> None:

@@ -19,17 +19,16 @@ from tracer.accumulators.floats.kernels.lanes import (
     float_of,
     fused,
     have_places,
-    inlined,
     raise_greatest,
 )
 from tracer.accumulators.kernels.array_types import (
-    kernel,
     read_only,
     repeat_type,
     tuple_type,
     vector_type,
 )
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.machine_code import inlined
 
 FORMAT = repeat_type(types.float32, 2)
 """1.5 times 2^23 units of 1; the least exponent, as a power."""
@@ -46,8 +45,7 @@ _INVERSE = np.int32(2 * 127 << 23)
 """Less the bits of a power of 2, these are the bits of its inverse."""
 
 
-@entry(lambda values: True)
-@kernel(tuple_type(types.int32, types.float32, types.float32)(SINGLE_ROW))
+@entry(lambda values: True, tuple_type(types.int32, types.float32, types.float32)(SINGLE_ROW))
 def measured(values: Any) -> Any:
     """Returns the bits that any value has, the least magnitude other than 0, and the greatest.
 
@@ -133,12 +131,9 @@ def _add_row(sums: Any, counts: Any, factors: Any, right: Any, forms: Any, is_ex
         k += 1
 
 
-@entry(
-    lambda left, right, low, forms, is_exact, values, unchanged: have_places(
-        left, right, low, values, unchanged
-    )
-)
-@kernel(types.void(_TABLE, _TABLE, types.int64, _FORMS, types.boolean, _VALUES_OUT, _COUNTS_OUT))
+@entry(lambda left, right, low, forms, is_exact, *outs: have_places(left, right, low, *outs),
+    types.void(_TABLE, _TABLE, types.int64, _FORMS, types.boolean, _VALUES_OUT, _COUNTS_OUT)
+)  # fmt: skip
 def sequential(
     left: Any, right: Any, low: int, forms: Any, is_exact: bool, values: Any, unchanged: Any
 ) -> None:
@@ -157,8 +152,8 @@ def sequential(
             _add_row(sums, counts, left[row], right, forms, False)
 
 
-@entry(lambda values, form, largest, out: values.size == out.size)
-@kernel(types.int64(SINGLE_ROW, FORMAT, types.float32, SINGLE_LANES))
+@entry(lambda values, form, largest, out: values.size == out.size,
+    types.int64(SINGLE_ROW, FORMAT, types.float32, SINGLE_LANES))  # fmt: skip
 def powers(values: Any, form: Any, largest: float, out: Any) -> int:
     """Writes 2 to the exponent of each finite value in its format; 0 for 0.
 
@@ -235,18 +230,14 @@ def _block(
     _end(units, greatest, values, limits[2], is_nearest)
 
 
-@entry(
-    lambda left, right, low, length, limits, is_nearest, values, lost: (
+@entry(lambda left, right, low, length, limits, is_nearest, values, lost: (
         are_alike(*left)
         and are_alike(*right)
         and length > 0
         and have_places(left[0], right[0], low, values, lost)
-    )
-)
-@kernel(
+    ),
     types.void(repeat_type(_TABLE, 2), repeat_type(_TABLE, 2), types.int64, types.int64,
-               repeat_type(types.float32, 3), types.boolean, _VALUES_OUT, _COUNTS_OUT)
-)  # fmt: skip
+               repeat_type(types.float32, 3), types.boolean, _VALUES_OUT, _COUNTS_OUT))  # fmt: skip
 def blocks(
     left: Any, right: Any, low: int, length: int, limits: Any, is_nearest: bool, values: Any,
     lost: Any,
@@ -319,11 +310,9 @@ def _count_others(counts: Any, row: Any, one: int) -> None:
         counts[i] = np.int32(counts[i] + (one if row[i] != 0 else np.int32(0)))
 
 
-@entry(have_places)
-@kernel(
+@entry(have_places,
     types.void(_TABLE, _TABLE, types.int64, types.Array(types.float64, 2, "C"), _COUNTS_OUT,
-               _COUNTS_OUT)
-)  # fmt: skip
+               _COUNTS_OUT))  # fmt: skip
 def count(left: Any, right: Any, low: int, exact: Any, terms: Any, lost: Any) -> None:
     """Computes what is counted beside the sums of rows `left` (M, K) and columns `right` (K, n).
 
@@ -338,7 +327,8 @@ def count(left: Any, right: Any, low: int, exact: Any, terms: Any, lost: Any) ->
         _count_others(others, right[k], np.int32(1))
     for row in range(rows):
         counts, of_row = terms[row, low : low + width], lost[row, low : low + width]
-        counts[:] = others
+        for i in range(width):  # numba compiles a slice with the text of an error
+            counts[i] = others[i]
         for k in range(depth):
             if left[row, k] == 0:
                 _count_others(counts, right[k], np.int32(-1))
