@@ -21,7 +21,7 @@ def plant_release(version, code="", package=onnxruntime):
         Path(package.__file__).parent,
         folder / name,
         copy_function=lambda source, target: Path(target).symlink_to(source),  # they are large
-        ignore=UNUSED,
+        ignore=UNUSED if package is onnxruntime else None,
     )
     start = folder / name / "__init__.py"
     text = start.read_text()

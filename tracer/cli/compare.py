@@ -45,8 +45,8 @@ def command(
     FILE.onnx, run by onnxruntime (FILE.onnx@ort:none sets the optimisation level,
     FILE.onnx@ort:openvino the execution provider, FILE.onnx@ort==1.20.1 the release);
     FILE.onnx@openvino or @interpreter; FILE.py:NAME, any module in its framework (@torch:cuda on a
-    card), which runs on the inputs of the first ONNX model; FILE.py:NAME@ort, its export. Sides
-    that run take turns. The exit code is 1 if values differ.
+    card, @torch==2.12.1 in that release), which runs on the inputs of the first ONNX model;
+    FILE.py:NAME@ort, its export. Sides that run take turns. The exit code is 1 if values differ.
 
     With --data, ONNX models are also scored on a data set.
 

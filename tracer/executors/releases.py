@@ -21,12 +21,12 @@ from tracer.errors import InputError, UsageError
 from tracer.records import environment
 from tracer.support.files import cache_folder
 
-PACKAGES = {"ort": "onnxruntime", "openvino": "openvino"}
+PACKAGES = {"ort": "onnxruntime", "openvino": "openvino", "torch": "torch"}
 """What pip installs for a side of this short name."""
 _DEFAULT = "onnxruntime"
-_FOR_NUMPY_2 = (1, 19)
-"""The first release of onnxruntime that is compiled for numpy 2. Those before get a numpy and a
-pandas of their own, as pandas 3 does not run on numpy 1."""
+_FOR_NUMPY_2 = {"onnxruntime": (1, 19), "torch": (2, 3)}
+"""The first release that is compiled for numpy 2. Those before get a numpy and a pandas of their
+own, as pandas 3 does not run on numpy 1."""
 _NUMPY_1 = ("numpy<2", "pandas<3", "pytz")
 _OFFERED = re.compile(r"\(from versions: ([^)]*)\)")
 _RECORD = "release.json"
@@ -40,7 +40,7 @@ class Release:
     package: str = _DEFAULT
 
     def __post_init__(self) -> None:
-        if re.fullmatch(r"\d+(\.\d+)+([a-z]+\d+)?(\.dev\d+)?", self.version) is None:
+        if re.fullmatch(r"\d+(\.\d+)+([a-z]+\d+)?(\.dev\d+)?(\+\w+)?", self.version) is None:
             raise UsageError(
                 f"'{self.version}' is no release of {self.package}",
                 "Give a version, such as 1.20.1.",
@@ -63,7 +63,8 @@ class Release:
         That is nothing for the release that is installed here. Raises InputError where no wheel
         fits this Python, or pip cannot get it.
         """
-        if self.version == _installed(self.package):
+        installed = _installed(self.package)  # of torch's 2.13.0+cpu the first part is the release
+        if self.version in (installed, installed.partition("+")[0]):
             return []
         if not self.is_installed:
             self._install(progress)
@@ -81,8 +82,10 @@ class Release:
 
     def _fill(self, folder: Path, report: Path) -> None:
         numbers = tuple(map(int, self.version.split(".")[:2]))
-        own = () if self.package != _DEFAULT or numbers >= _FOR_NUMPY_2 else _NUMPY_1
-        done = _pip_install(folder, "--report", report, f"{self.package}=={self.version}", *own)
+        own = () if numbers >= _FOR_NUMPY_2.get(self.package, ()) else _NUMPY_1
+        alone = () if self.package == "torch" else ("--no-deps",)  # its wheels need those of CUDA
+        words = *alone, "--report", report, f"{self.package}=={self.version}", *own
+        done = _pip_install(folder, *words)
         if done.returncode:
             raise self._refusal(done.stderr)
         wheels = json.loads(report.read_text("utf-8"))["install"]
@@ -124,7 +127,7 @@ def releases_of(text: str, every: bool = False) -> list[Release]:
     else:
         low, high = (_numbers(Release(end).version) if end else () for end in text.split(":", 1))
         with tempfile.TemporaryDirectory() as folder:
-            known = _offered(_pip_install(Path(folder), f"{_DEFAULT}==0.0").stderr)
+            known = _offered(_pip_install(Path(folder), "--no-deps", f"{_DEFAULT}==0.0").stderr)
         if not known:
             tag = sys.implementation.cache_tag
             here = cache_folder().glob(f"releases/{_DEFAULT}-*-{tag}/{_RECORD}")
@@ -163,8 +166,8 @@ def _pip_install(folder: Path, *words: str | Path) -> "subprocess.CompletedProce
     variables = {key: val for key, val in os.environ.items() if key != "PIP_CONSTRAINT"}
     return subprocess.run(  # noqa: S603 - our own interpreter
         [
-            sys.executable, "-m", "pip", "install", "--no-input", "--no-deps", "--only-binary",
-            ":all:", "--target", folder, *words,
+            sys.executable, "-m", "pip", "install", "--no-input", "--only-binary", ":all:",
+            "--target", folder, *words,
         ],
         capture_output=True, text=True, check=False, env=variables,
     )  # fmt: skip

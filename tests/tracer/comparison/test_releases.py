@@ -5,6 +5,7 @@ import io
 import json
 import sys
 import zipfile
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -24,6 +25,22 @@ from tracer.support.tolerance import Tolerance
 QUICK = SideSettings(threads=1, sessions=4, precision=1.0)
 OTHER = "1.0.7"
 """A release that never was."""
+
+TORCH = """
+import torch
+
+class Net(torch.nn.Module):
+    input_shape = (8,)
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 4)
+        torch.nn.init.constant_(self.linear.weight, 0.5)
+
+    def forward(self, x):
+        print("it ran")
+        return self.linear(x)
+"""
 
 
 def quiet(done, total, what):
@@ -120,8 +137,6 @@ def test_a_side_without_its_package_names_what_to_install(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(UsageError, match=r"pip install 'tracer-onnx\[openvino\]'"):
         tracer.profile(model, executor="openvino")
-    with pytest.raises(UsageError, match=r"'torch' takes no release"):
-        tracer.compare(["net.py:Net@torch==2.6.0", model])
 
 
 def test_the_installed_release_is_taken_as_it_is(cache):
@@ -138,6 +153,25 @@ def test_a_side_runs_in_its_release_at_its_level(model):
     assert [side.run.optimization for side in comparison.sides] == ["none", "none"]
     assert len(comparison.layers) == len(onnx.load(model).graph.node)
     assert comparison.passed
+
+
+def test_a_module_runs_in_its_release_of_torch(tmp_path, cache, capfd):
+    """And what its code prints is no data."""
+    torch = pytest.importorskip("torch")
+    plant_release("2.0.7", package=torch)
+    source = f"{tmp_path / 'net.py'}:Net"
+    (tmp_path / "net.py").write_text(TORCH)
+    settings = replace(QUICK, input_shape=((1, 8),))
+    installed = torch.__version__.partition("+")[0]
+    sides = [f"{source}@torch==2.0.7", f"{source}@torch=={installed}"]
+    comparison = tracer.compare(sides, tolerance=Tolerance(), settings=settings)
+    packages = [side.trace.environment.packages["torch"] for side in comparison.sides]
+    assert packages == ["2.0.7", torch.__version__]
+    assert any("torch differs" in note for note in comparison.notes)
+    (numbers,) = comparison.numbers
+    assert not numbers.differ and "linear" in set(comparison.layers["module"])
+    told = capfd.readouterr()
+    assert "it ran" not in told.out and "it ran" in told.err
 
 
 @pytest.mark.usefixtures("other")
@@ -157,6 +191,7 @@ def test_scores_are_those_of_the_release():
         ("@ort==new", "'new' is no release of onnxruntime"),
         ("@openvino==new", "'new' is no release of openvino"),
         ("@interpreter==1.2.0", "'interpreter' takes no release"),
+        ("@chainer==7.8.0", "'chainer' takes no release"),
         ("@ort==", "'' is no release"),
     ],
 )

@@ -2,8 +2,8 @@
 
 `run.trace` is a saved recording. `model.onnx`, `model.onnx@ort:basic`, `model.onnx@ort:openvino`,
 `model.onnx@ort==1.20.1:basic` in that release, `model.onnx@interpreter` and `FILE.py:NAME`, a
-framework's own model, are run now; `FILE.py:NAME@torch:cuda` runs on a card, and `FILE.py:NAME@ort`
-is its export.
+framework's own model, are run now; `FILE.py:NAME@torch:cuda` runs on a card, `@torch==2.12.1` in
+that release, and `FILE.py:NAME@ort` is its export.
 
 ONNX models declare their inputs, and feed themselves. A module of a framework declares none: it
 runs on the arrays of the first ONNX model, by position. The values of all sides are compared on
@@ -11,6 +11,7 @@ these.
 """
 
 import importlib.util
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -53,8 +54,8 @@ from tracer.support.suggestions import suggest
 _DEFAULT = SideSettings()
 _FORMS = (
     "A side is FILE.trace, FILE.onnx, FILE.onnx@ort, @ort:none … @ort:all, @ort:PROVIDER, "
-    "@ort==1.20.1, @openvino or @interpreter, or FILE.py:NAME, FILE.py:NAME@torch, @torch:cuda or "
-    "@chainer."
+    "@ort==1.20.1, @openvino or @interpreter, or FILE.py:NAME, FILE.py:NAME@torch, @torch:cuda, "
+    "@torch==2.12.1 or @chainer."
 )
 
 Arrays: TypeAlias = Sequence[NDArray[Any]]
@@ -89,7 +90,7 @@ def named_sides(sides: Sequence[str | Path | Trace], settings: SideSettings) -> 
 def _is_exported(text: str) -> bool:
     """Whether a side is code of a framework that runs as ONNX."""
     name, executor = _split_executor(text)
-    if executor.partition(":")[0] in frameworks() or not names_code(name):
+    if re.split("==|:", executor)[0] in frameworks() or not names_code(name):
         return False
     return bool(executor) or not runs_in_framework(name)
 
@@ -114,7 +115,7 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
     engine, _, how = executor.partition(":")
     engine, pinned, version = engine.partition("==")
     if pinned and engine not in PACKAGES:
-        hint = "onnxruntime and OpenVINO do: ort==1.20.1, openvino==2026.4.1."
+        hint = "These do: ort==1.20.1, openvino==2026.4.1, torch==2.12.1."
         raise UsageError(f"{text}: '{engine}' takes no release", hint)
     if engine in frameworks():
         if importlib.util.find_spec(engine) is None:
@@ -122,7 +123,8 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
         if how and how not in DEVICES:
             hint = f"{suggest(how, DEVICES)}The devices are {', '.join(DEVICES)}."
             raise UsageError(f"{text}: there is no device '{how}'", hint)
-        return FrameworkSide(text, name, engine, device=how or None)
+        release = Release(version, PACKAGES[engine]) if pinned else None
+        return FrameworkSide(text, name, engine, device=how or None, release=release)
     if engine not in ("", *registry.SHORT_NAMES) or (
         how and not (engine and registry.has_setting(engine, LEVEL))
     ):

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from tracer.api.compare import SideSettings
-from tracer.api.compare.sides import NamedSide, OnnxSide, Runner
+from tracer.api.compare.sides import FrameworkSide, LiveSide, NamedSide, OnnxSide, Recorded, Runner
 from tracer.containment.activity import Progress
 from tracer.containment.calls import RemoteObject, RemoteProcess
 from tracer.executors.measuring import Open, Opener
@@ -40,19 +40,8 @@ class RemoteSide(OnnxSide):
         return trace
 
     def runner(self, settings: SideSettings) -> Runner:
-        """Returns its runner, which is kept there: its inputs are chosen once.
-
-        With one thread, all processes run on one CPU: who shares another with a busy program would
-        be slower as long as it stays there, which a model beside itself was by 3 to 11 %.
-        """
-        if self.used_threads(settings) == 1 and hasattr(os, "sched_setaffinity"):
-            self.process.call(os.sched_setaffinity, 0, {max(os.sched_getaffinity(0))})
-        self.process.call(_keep_runner, self._local, settings)
-        return Runner(
-            partial(_remote_turns, self.process, "whole_runs"),
-            partial(_remote_turns, self.process, "recording"),
-            _BLOCK_US,
-        )
+        """Returns its runner, which is kept there: its inputs are chosen once."""
+        return _remote_runner(self.process, self._local, settings, self.used_threads(settings))
 
     def tensors(self, feedset: FeedSet, settings: SideSettings) -> Tensors:
         """Returns the outputs, and all tensors, of one inference."""
@@ -66,11 +55,53 @@ class RemoteSide(OnnxSide):
             yield partial(opened.call, "__call__")
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteModule(FrameworkSide):
+    """A model of a framework that runs in a `process` of its own, with its release of it."""
+
+    process: RemoteProcess = field(default_factory=RemoteProcess, repr=False)
+
+    @property
+    def local(self) -> FrameworkSide:
+        """The side as its process sees it."""
+        own = fields(FrameworkSide)
+        return FrameworkSide(**{each.name: getattr(self, each.name) for each in own})
+
+    def run(
+        self, runs: int | None, settings: SideSettings, progress: Progress | None = None
+    ) -> Trace:
+        """Profiles the model in its framework."""
+        trace: Trace = self.process.call(FrameworkSide.run, self.local, runs, settings)
+        return trace
+
+    def runner(self, settings: SideSettings) -> Runner:
+        """Returns its runner, which is kept there and loads the model again for each session."""
+        return _remote_runner(self.process, self.local, settings, settings.threads)
+
+
+def _remote_runner(
+    process: RemoteProcess, side: LiveSide, settings: SideSettings, threads: int
+) -> Runner:
+    """Returns the runner of a side of another process.
+
+    With one thread, all processes run on one CPU: who shares another with a busy program would be
+    slower as long as it stays there, which a model beside itself was by 3 to 11 %.
+    """
+    if threads == 1 and hasattr(os, "sched_setaffinity"):
+        process.call(os.sched_setaffinity, 0, {max(os.sched_getaffinity(0))})
+    process.call(_keep_runner, side, settings)
+    return Runner(
+        partial(_remote_turns, process, "whole_runs"),
+        partial(_remote_turns, process, "recording"),
+        _BLOCK_US,
+    )
+
+
 _kept: list[Runner] = []
 """In the process of a side: its runner."""
 
 
-def _keep_runner(side: OnnxSide, settings: SideSettings) -> None:
+def _keep_runner(side: LiveSide, settings: SideSettings) -> None:
     _kept[:] = [side.runner(settings)]
 
 
@@ -111,13 +142,15 @@ def with_releases(sides: Sequence[NamedSide], progress: Progress) -> Iterator[Se
     So has the installed release: only processes that hold the same else are compared fairly.
     Raises the errors of `Release.folders`.
     """
-    if not any(isinstance(side, OnnxSide) and side.release for side in sides):
+    if not any(not isinstance(side, Recorded) and side.release for side in sides):
         yield sides
         return
     with ExitStack() as stack:
         yield [
             in_own_process(side, stack, progress)
             if isinstance(side, OnnxSide) and side.executor in PACKAGES
+            else _module_in_own_process(side, stack, progress)
+            if isinstance(side, FrameworkSide) and side.framework in PACKAGES
             else side
             for side in sides
         ]
@@ -128,7 +161,20 @@ def in_own_process(side: OnnxSide, stack: ExitStack, progress: Progress) -> Remo
 
     Raises the errors of `Release.folders`.
     """
-    folders = side.release.folders(progress) if side.release else []
-    process = stack.enter_context(RemoteProcess(folders))
+    process = _process_of(side, stack, progress)
     return RemoteSide(**{each.name: getattr(side, each.name) for each in fields(side)},
                       process=process)  # fmt: skip
+
+
+def _module_in_own_process(
+    side: FrameworkSide, stack: ExitStack, progress: Progress
+) -> RemoteModule:
+    process = _process_of(side, stack, progress)
+    process.call(os.dup2, 2, 1)  # what its code prints is no data
+    return RemoteModule(**{each.name: getattr(side, each.name) for each in fields(side)},
+                        process=process)  # fmt: skip
+
+
+def _process_of(side: LiveSide, stack: ExitStack, progress: Progress) -> RemoteProcess:
+    folders = side.release.folders(progress) if side.release else []
+    return stack.enter_context(RemoteProcess(folders))

@@ -206,7 +206,7 @@ class FrameworkSide:
     """A model run eagerly in its framework, on `arrays`; each run loads it again.
 
     `batch` and `device` replace those of the settings. Without arrays it runs on random inputs of
-    its own `input_shape`.
+    its own `input_shape`. The `release` of the framework is the installed one by default.
     """
 
     label: str
@@ -215,6 +215,7 @@ class FrameworkSide:
     batch: int | None = None
     arrays: Sequence[NDArray[Any]] | None = field(default=None, repr=False)
     device: str | None = None
+    release: Release | None = None
     uses: ClassVar[frozenset[str]] = _FRAMEWORK_SETTINGS
     kind: ClassVar[str] = "models of a framework"
     is_large: ClassVar[bool] = False  # the weights are known only after the code has run

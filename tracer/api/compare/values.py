@@ -23,6 +23,7 @@ from tracer.analyzers.compare.numbers import (
 from tracer.analyzers.table import node_table
 from tracer.api.compare import SideSettings
 from tracer.api.compare.naming import Arrays
+from tracer.api.compare.released import RemoteModule
 from tracer.api.compare.sides import FrameworkSide, LiveSide, NamedSide, OnnxSide, Recorded
 from tracer.containment.activity import Progress
 from tracer.errors import ModelError, TracerError, UsageError
@@ -150,6 +151,9 @@ def _numbers(
 
 
 def _run_side(side: LiveSide, arrays: Arrays, settings: SideSettings) -> _RunSide:
+    if isinstance(side, RemoteModule):
+        there: _RunSide = side.process.call(_of_framework, side.local, arrays, settings)
+        return replace(there, side=side)
     if isinstance(side, FrameworkSide):
         with redirect_stdout(sys.stderr):  # stdout is for data; the user's code may print
             return _of_framework(side, arrays, settings)
