@@ -37,7 +37,7 @@ def _import_all():
 
 
 def _import(name):
-    """Imports a module; compiled kernels as commands do, or they would all be compiled again."""
+    """Imports a module; kernels as commands do, or numba would keep their code elsewhere."""
     package, _, module = name.rpartition(".")
     if package.endswith(".kernels"):
         compiled_code.loaded(module, package)

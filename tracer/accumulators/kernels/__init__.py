@@ -1,4 +1,4 @@
-"""Kernels of narrow sums; `loaded` imports a module, and compiles it on first use.
+"""Kernels of narrow sums; `loaded` imports a module, and a kernel is compiled at its first call.
 
 - `steps`: what follows each multiply-add of the tiles of `interpreter.kernels.tiles`, and what
   becomes of their sums;

@@ -30,7 +30,7 @@ class RemoteSide(OnnxSide):
     @property
     def _local(self) -> OnnxSide:
         """The side as its process sees it."""
-        return OnnxSide(**{each.name: getattr(self, each.name) for each in fields(OnnxSide)})
+        return OnnxSide(**_values(self, OnnxSide))
 
     def run(
         self, runs: int | None, settings: SideSettings, progress: Progress | None = None
@@ -64,8 +64,7 @@ class RemoteModule(FrameworkSide):
     @property
     def local(self) -> FrameworkSide:
         """The side as its process sees it."""
-        own = fields(FrameworkSide)
-        return FrameworkSide(**{each.name: getattr(self, each.name) for each in own})
+        return FrameworkSide(**_values(self, FrameworkSide))
 
     def run(
         self, runs: int | None, settings: SideSettings, progress: Progress | None = None
@@ -77,6 +76,11 @@ class RemoteModule(FrameworkSide):
     def runner(self, settings: SideSettings) -> Runner:
         """Returns its runner, which is kept there and loads the model again for each session."""
         return _remote_runner(self.process, self.local, settings, settings.threads)
+
+
+def _values(side: LiveSide, kind: type[LiveSide]) -> dict[str, Any]:
+    """Returns what a side has in the fields of a kind of sides."""
+    return {each.name: getattr(side, each.name) for each in fields(kind)}
 
 
 def _remote_runner(
@@ -146,14 +150,17 @@ def with_releases(sides: Sequence[NamedSide], progress: Progress) -> Iterator[Se
         yield sides
         return
     with ExitStack() as stack:
-        yield [
-            in_own_process(side, stack, progress)
-            if isinstance(side, OnnxSide) and side.executor in PACKAGES
-            else _module_in_own_process(side, stack, progress)
-            if isinstance(side, FrameworkSide) and side.framework in PACKAGES
-            else side
-            for side in sides
-        ]
+        yield [_with_process(side, stack, progress) for side in sides]
+
+
+def _with_process(side: NamedSide, stack: ExitStack, progress: Progress) -> NamedSide:
+    if isinstance(side, OnnxSide) and side.executor in PACKAGES:
+        return in_own_process(side, stack, progress)
+    if isinstance(side, FrameworkSide) and side.framework in PACKAGES:
+        process = _process_of(side, stack, progress)
+        process.call(os.dup2, 2, 1)  # what its code prints is no data
+        return RemoteModule(**_values(side, FrameworkSide), process=process)
+    return side
 
 
 def in_own_process(side: OnnxSide, stack: ExitStack, progress: Progress) -> RemoteSide:
@@ -162,17 +169,7 @@ def in_own_process(side: OnnxSide, stack: ExitStack, progress: Progress) -> Remo
     Raises the errors of `Release.folders`.
     """
     process = _process_of(side, stack, progress)
-    return RemoteSide(**{each.name: getattr(side, each.name) for each in fields(side)},
-                      process=process)  # fmt: skip
-
-
-def _module_in_own_process(
-    side: FrameworkSide, stack: ExitStack, progress: Progress
-) -> RemoteModule:
-    process = _process_of(side, stack, progress)
-    process.call(os.dup2, 2, 1)  # what its code prints is no data
-    return RemoteModule(**{each.name: getattr(side, each.name) for each in fields(side)},
-                        process=process)  # fmt: skip
+    return RemoteSide(**_values(side, OnnxSide), process=process)
 
 
 def _process_of(side: LiveSide, stack: ExitStack, progress: Progress) -> RemoteProcess:

@@ -1,4 +1,4 @@
-"""Kernels of float sums; `loaded` imports a module, and compiles it on first use.
+"""Kernels of float sums; `loaded` imports a module, and a kernel is compiled at its first call.
 
 A loop over columns is within the loop over k, so that compilers put columns in vector lanes: each
 function of `lanes` is branch-free arithmetic on one lane.
