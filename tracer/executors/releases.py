@@ -101,7 +101,7 @@ class Release:
         offered = _offered(output)
         if not offered:
             lines = [line for line in output.splitlines() if line.startswith("ERROR:")]
-            why = lines[0].removeprefix("ERROR:").strip() if lines else "pip failed"
+            why = lines[0].removeprefix("ERROR:").strip(" .") if lines else "pip failed"
             return InputError(
                 f"{self.package} {self.version} cannot be downloaded: {why}",
                 "A release is downloaded once, and needs the package index for that.",
@@ -162,8 +162,9 @@ def _pip_install(folder: Path, *words: str | Path) -> "subprocess.CompletedProce
             "releases are listed and installed by pip, which is not there",
             f"Run {sys.executable} -m ensurepip.",
         )
-    # a file of constraints is about what is installed here, often another version than this
-    variables = {key: val for key, val in os.environ.items() if key != "PIP_CONSTRAINT"}
+    # a file of constraints is about what is installed here, often another version than this; an
+    # empty one stands for it, as the user's may be named in pip's configuration, too
+    variables = {**os.environ, "PIP_CONSTRAINT": os.devnull}
     return subprocess.run(  # noqa: S603 - our own interpreter
         [
             sys.executable, "-m", "pip", "install", "--no-input", "--only-binary", ":all:",

@@ -80,6 +80,9 @@ def index(tmp_path, monkeypatch):
     constraints = tmp_path / "constraints.txt"  # of what is installed here, as people have them
     constraints.write_text("onnxruntime==1.31.1\n")
     monkeypatch.setenv("PIP_CONSTRAINT", str(constraints))
+    configuration = tmp_path / "pip.conf"
+    configuration.write_text(f"[global]\nconstraint = {constraints}\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(configuration))
     return folder
 
 
