@@ -18,7 +18,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tracer.analyzers.graph_diff.pairing import QUANTISED, Graph, Pairing, Readings
+from tracer.analyzers.graph_diff.graph import Graph
+from tracer.analyzers.graph_diff.pairing import QUANTISED, Pairing, Readings
 from tracer.graph.model import Node
 from tracer.records.columns import as_column
 from tracer.records.model_info import ModelInfo
@@ -356,14 +357,12 @@ def _tensor_pairs(pairing: Pairing) -> Iterator[TensorPair]:
     """Yields the tensors of the second graph that stand for one of the first, weights last."""
     first, second = pairing.first, pairing.second
     for name in filter(None, dict.fromkeys((*second.inputs, *second.makers))):
-        source, equal = second.dequantised.get(name, name), pairing.equal.get(name, {})
-        own = (source, name) if name in second.rounded else (name, source)
-        known = (pairing.tensors.get(each) or next(iter(pairing.equal.get(each, ())), None)
-                 for each in own)  # fmt: skip
-        partner = next(filter(None, known), None)
+        equal = pairing.equal.get(name, {})
+        partner = pairing.tensors.get(name) or next(iter(equal), None)
         if partner is not None:
             how = equal[partner] if partner in equal else _reading(pairing, partner, name)
-            how = QUANTISED if source != name else how
+            if how is None and name in second.origins:
+                how = QUANTISED
             yield TensorPair(partner, name, PAIRED if how is None else READINGS[how])
     constants = dict[str, str]()
     for number, each in sorted(pairing.partners.items()):

@@ -1,20 +1,19 @@
 """Pairs the nodes and tensors of two graphs, by values and by what they read.
 
-Names and the order of the nodes play no part, but for nodes that nothing else tells apart.
+Those of a quantised graph may be unrelated to those of a float one, and its weights are rounded:
+nodes are paired by the directions of weights, and by what they read. Names and the order of the
+nodes play no part, but for nodes that nothing else tells apart.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from functools import cache, cached_property, partial
+from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from tracer.accumulators.engine.value_ranges import StoredValues
-from tracer.analyzers.attribution import constants
-from tracer.graph.model import Model
+from tracer.analyzers.graph_diff.graph import Graph, alike_weights
 from tracer.records.tensor_match import (
     ANY_ORDER,
     SAME_SHAPE,
@@ -24,133 +23,13 @@ from tracer.records.tensor_match import (
     numeric_tensor,
 )
 from tracer.support.disjoint_sets import DisjointSets
-from tracer.support.types import Array
 
-_COMMUTATIVE = frozenset(("Add", "And", "Equal", "Max", "Mean", "Min", "Mul", "Or", "Sum", "Xor"))
-_OF_SHAPES = ("Shape", "Size")
-_ROUNDING = "QuantizeLinear", "DequantizeLinear"
-_TELLING = 4
-"""The least elements of a weight that tells nodes apart."""
 _STRONG = 2
 """Agreements of two nodes that pair them before all that have one."""
 QUANTISED = ANY_ORDER + 1
 """How a tensor is read that equals another one but for a quantiser's rounding; 1 more: reshaped."""
 Readings = Mapping[str, Mapping[str, int]]
 """Tensors of the second graph -> equal tensors of the first -> how they are read."""
-
-
-class Graph:
-    """The main graph of a model, and its tensors on each of several inputs.
-
-    `inputs` are in the order of those of the other graph. Nodes that depend on no input are no
-    `nodes`: they are constants. If it alone `is_quantised`, what is quantised and dequantised again
-    stands for what it was before, where that is but rounded: `rounded` has its name, by theirs, as
-    `dequantised` has if it is more, too. `quantisers` has nodes by those that dequantise.
-    """
-
-    def __init__(
-        self, model: Model, tensors: Sequence[Mapping[str, Any]], inputs: Sequence[str],
-        is_quantised: bool = False,
-    ) -> None:  # fmt: skip
-        self.model, self.tensors, self.inputs = model, tensors, inputs
-        main = [node for node in model.nodes if node.scope.path == model.root]
-        self.constant = constants(main)
-        self.nodes = [node for node in main if not self.constant.issuperset(node.outputs)]
-        self.results = [value.name for value in model.graph.output]
-        self.makers = {name: n for n, each in enumerate(self.nodes) for name in each.outputs}
-        self.rounded: dict[str, str] = {}
-        self.dequantised: dict[str, str] = {}
-        self.quantisers: dict[int, int] = {}
-        self.passing = list[int]()
-        for number, node in enumerate(self.nodes) if is_quantised else ():
-            maker = self.makers.get(node.inputs[0], number)
-            if (self.nodes[maker].op_type, node.op_type) == _ROUNDING:
-                source = self.nodes[maker].inputs[0]
-                source = self.rounded[node.inputs[0]] = self.rounded.get(source, source)
-                self.quantisers[number], name = maker, node.outputs[0]
-                self.dequantised[name] = source
-                if all(_is_rounding(run.get(source), run.get(name)) for run in self.tensors):
-                    self.rounded[name] = source
-                    self.passing.append(number)
-        self.results = [self.rounded.get(name, name) for name in self.results]
-        passed = {*self.quantisers.values(), *self.passing}
-        self.readers: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for number in {*range(len(self.nodes))} - passed:
-            for slot, name in self.reads(number):
-                self.readers[name].append((number, slot))
-        self._stored = StoredValues(model)
-        self._anchors: dict[int, tuple[Any, ...]] = {}
-
-    def reads(self, number: int) -> Iterator[tuple[int, str]]:
-        """Yields the slots and tensors of a node that depend on an input; 0 for slots alike."""
-        node = self.nodes[number]
-        for slot, name in enumerate(node.inputs):
-            if name and name not in self.constant:
-                slot = 0 if node.op_type in _COMMUTATIVE else slot
-                yield slot, self.rounded.get(name, name)
-
-    def leaving(self, group: Sequence[int]) -> list[str]:
-        """Returns the outputs of nodes that others read, or that are results of the model."""
-        names = [name for number in group for name in self.nodes[number].outputs if name]
-        read = (({n for n, _ in self.readers.get(name, ())} - {*group}) for name in names)
-        return [n for n, others in zip(names, read, strict=True) if others or n in self.results]
-
-    def following(self, number: int) -> list[str]:
-        """Returns the operators that read the results of a node, "" for the model's own results."""
-        names = self.nodes[number].outputs
-        readers = (n for name in names for n, _ in self.readers.get(name, ()))
-        ends = ["" for name in names if name in self.results]
-        return sorted([*ends, *(self.nodes[n].qualified_type for n in readers)])
-
-    def sources(self, name: str) -> list[int]:
-        """Returns hashes of the weights behind a constant that follows from shapes, sorted.
-
-        There are none behind a constant that does not: its value tells all.
-        """
-        scope, found = self.model.scopes[0], dict[str, int]()
-        names, seen = [name] if self._stored.value(name, scope) is None else [], set[str]()
-        while names:
-            each = names.pop()
-            if each in seen:
-                continue
-            seen.add(each)
-            maker = self.model.dataflow.makers.get((self.model.root, each))
-            if self._stored.tensor(each, scope) is not None:
-                found[each] = hash(np.asarray(self.stored(each)).tobytes())
-            elif maker is not None and maker.op_type not in _OF_SHAPES:
-                names += filter(None, maker.inputs)
-        return sorted(found.values())
-
-    def weights(self, number: int) -> dict[int, str]:
-        """Returns the constants that a node reads, by slot; by order where slots are alike."""
-        node = self.nodes[number]
-        found = {slot: name for slot, name in enumerate(node.inputs) if name in self.constant}
-        return dict(enumerate(found.values())) if node.op_type in _COMMUTATIVE else found
-
-    def stored(self, name: str) -> Array | None:
-        """Returns the value of a constant, in the first run if it follows from shapes."""
-        found = self._stored.value(name, self.model.scopes[0])
-        return self.tensors[0].get(name) if found is None else found
-
-    def anchor(self, number: int) -> tuple[Any, ...]:
-        """The operator of a node and its weights; () where no weight tells it apart."""
-        if number not in self._anchors:
-            values = map(self.stored, self.weights(number).values())
-            weights = [each for each in values if each is not None]
-            is_told = any(np.size(each) >= _TELLING for each in weights)
-            digests = [hash(np.asarray(each).tobytes()) for each in weights]
-            own = (self.nodes[number].qualified_type, *digests) if is_told else ()
-            self._anchors[number] = own
-        return self._anchors[number]
-
-    @cached_property
-    def anchored(self) -> Mapping[tuple[Any, ...], Sequence[int]]:
-        """The nodes by their anchors."""
-        found = defaultdict(list)
-        for number in range(len(self.nodes)):
-            found[self.anchor(number)].append(number)
-        found.pop((), None)
-        return found
 
 
 def equal_tensors(first: Graph, second: Graph, rounded: bool) -> Readings:
@@ -184,22 +63,6 @@ def equal_tensors(first: Graph, second: Graph, rounded: bool) -> Readings:
         same = {name: best for names in alike for name in names}
         equal |= {name: same for name in kind.names if same}
     return equal
-
-
-def _is_rounding(value: Any, other: Any) -> bool:
-    """Whether values of one shape differ by no more than a quantiser's rounding; one tells none."""
-    ours, theirs = numeric_tensor(value), numeric_tensor(other)
-    if ours is None or theirs is None or len({*ours.extremes}) == 1:
-        return True
-    return match(theirs, ours, rounded=True) == SAME_SHAPE
-
-
-def _have_rounded_weights(first: Graph, second: Graph, partner: int, number: int) -> bool:
-    """Whether two nodes have weights, of floats, that are equal but for a quantiser's rounding."""
-    sides = (first, partner), (second, number)
-    ours, theirs = ([*map(g.stored, g.weights(each).values())] for g, each in sides)
-    floats = (each for each in ours if each is not None and each.dtype.kind == "f")
-    return any(x.size >= _TELLING for x in floats) and all(map(_is_rounding, ours, theirs))
 
 
 class _Kind(NamedTuple):
@@ -237,14 +100,11 @@ class Pairing:
         if len(first.results) == len(second.results):
             self.tensors = {**dict(zip(second.results, first.results, strict=True)), **self.tensors}
         self.groups: list[tuple[list[int], list[int]]] = []
-        self._has_rounded_weights = cache(partial(_have_rounded_weights, first, second))
-        self._alike = {name for of in equal.values() for name in of}
-        self._free = set(range(len(first.nodes)))
-        self._open = set(range(len(second.nodes)))
-        self._free.difference_update(first.quantisers.values())
-        self._open.difference_update(second.quantisers.values())
-        self._group((([number], []) for number in first.passing), only_complete=False)
-        self._group((([], [number]) for number in second.passing), only_complete=False)
+        self._equal = {} if first.is_quantised else equal
+        self._alike = {name for of in self._equal.values() for name in of}
+        self._weighted = alike_weights(first, second)
+        self._free = set(range(len(first.nodes))).difference(*first.folded.values())
+        self._open = set(range(len(second.nodes))).difference(*second.folded.values())
         self._pair_by_values()
         self._group(self._regions(), only_complete=True)
         self._pair_by_structure()
@@ -253,14 +113,13 @@ class Pairing:
             ends = first.leaving(ours), second.leaving(theirs)
             if len(ends[0]) == len(ends[1]) == 1:
                 self.tensors.setdefault(ends[1][0], ends[0][0])
-            for graph, group in ((first, ours), (second, theirs)):
-                group[:] = sorted({*group, *(graph.quantisers.get(n, n) for n in group)})
+        self._unfold()
         self.kept = {*self.partners.values()}
 
     def partners_of(self, name: str) -> set[str]:
         """The tensors of the first graph that a tensor of the second stands for."""
         own = self.tensors.get(name)
-        return {*self.equal.get(name, ()), *(() if own is None else (own,))}
+        return {*self._equal.get(name, ()), *(() if own is None else (own,))}
 
     def _pair(self, number: int, partner: int) -> None:
         self.partners[number] = partner
@@ -272,8 +131,7 @@ class Pairing:
                 self.tensors.setdefault(name, other)
 
     def _may_pair(self, number: int, partner: int) -> bool:
-        ours, theirs = self.first.nodes[partner], self.second.nodes[number]
-        return partner in self._free and ours.qualified_type == theirs.qualified_type
+        return partner in self._free and self.first.kinds[partner] == self.second.kinds[number]
 
     def _pair_by_values(self) -> None:
         """Pairs nodes of one operator with an equal result; first those that agree in most."""
@@ -281,7 +139,7 @@ class Pairing:
             makers = (
                 self.first.makers.get(name)
                 for output in self.second.nodes[number].outputs
-                for name in self.equal.get(output, ())
+                for name in self._equal.get(output, ())
             )
             found = {each for each in makers if each is not None and self._may_pair(number, each)}
             if found:
@@ -296,13 +154,10 @@ class Pairing:
                 found.update({p for p, at in self.first.readers.get(other, ()) if at == slot})
         for output in self.second.nodes[number].outputs:
             found.update(self._makers_of_partners(output))
-        alike = self.first.anchored.get(self.second.anchor(number), ())
+        alike = self._weighted.get(number, ())
         for partner in alike:
             found[partner] += _STRONG if len(alike) == 1 else 1
-        found = Counter({p: n for p, n in found.items() if self._may_pair(number, p)})
-        if len(found) > 1 and (self.first.rounded or self.second.rounded):
-            found.update({p: _STRONG for p in found if self._has_rounded_weights(p, number)})
-        return found
+        return Counter({p: n for p, n in found.items() if self._may_pair(number, p)})
 
     def _makers_of_partners(self, output: str) -> Iterator[int]:
         """Yields the nodes of the first graph at the places of the readers of a tensor."""
@@ -338,6 +193,9 @@ class Pairing:
         possible = len([*self.second.reads(number)]) + len(self.second.anchor(number))
         if best is None or found[best] < min(least, max(1, possible)):
             return []
+        is_tie = [*found.values()].count(found[best]) > 1
+        if is_tie and least > 1 and self.first.is_quantised:  # the neighbours tell, once paired
+            return []
         self._pair(number, best)
         return self._neighbours(number)
 
@@ -355,18 +213,15 @@ class Pairing:
                 continue
             if alike and self.first.following(partner) != self.second.following(number):
                 continue
-            if self._may_pair(number, partner):
-                self._pair(number, partner)
-            else:
-                self._stand_for(number, partner)
+            is_pair = self._may_pair(number, partner)
+            if not is_pair and self.first.is_quantised:  # it may have become several
+                continue
+            self._pair(number, partner)
+            if not is_pair:
+                del self.partners[number]
+                self.groups.append(([partner], [number]))
             return self._neighbours(number)
         return []
-
-    def _stand_for(self, number: int, partner: int) -> None:
-        """Makes a group of a node and one of another operator, whose results have one place."""
-        self._pair(number, partner)
-        del self.partners[number]
-        self.groups.append(([partner], [number]))
 
     def _insert(self, number: int) -> list[int]:
         """Passes a new node: its readers are those that its input had."""
@@ -404,6 +259,52 @@ class Pairing:
         own, other = self.second.anchor(number), self.first.anchor(partner)
         return self._may_pair(number, partner) and (own == other or not own)
 
+    def _unfold(self) -> None:
+        """Pairs folded nodes and the tensors around them: those that pairs read, and what is left.
+
+        Nodes of one graph alone became a part of the node before, or are new or gone.
+        """
+        first, second = self.first, self.second
+        votes = Counter(zip(second.ends, first.ends, strict=False))
+        for number, partner in self.partners.items():
+            sides = enumerate(second.slots(number)), enumerate(first.slots(partner))
+            for (place, (slot, name)), (own_place, (at, own)) in product(*sides):
+                votes[name, own] += (slot == at) + (place == own_place)  # in sums, order may tell
+        left = {number for each in first.folded.values() for number in each}
+        absorbed = defaultdict[int, list[int]](list)
+        for source, own in [*self.tensors.items()]:
+            ours, theirs = first.folded.get(own, ()), second.folded.get(source, ())
+            members = [own, *(first.nodes[each].outputs[0] for each in ours)]
+            for name in (*(second.nodes[each].outputs[0] for each in reversed(theirs)), source):
+                readers = (second.nodes[n] for n in theirs if name in second.nodes[n].inputs)
+                behind = {self.tensors[reader.outputs[0]] for reader in readers}
+                equal = self.equal.get(name, {})
+                told = {x: (votes[name, x], x in equal, x in behind) for x in members}
+                best = self.tensors[name] = max(reversed(members), key=told.__getitem__)
+                number, partner = second.makers.get(name, -1), first.makers.get(best, -1)
+                is_same = first.kinds[partner] == second.kinds[number]
+                if name != source and partner in left and is_same:
+                    self.partners[number] = partner
+                    left.remove(partner)
+                    votes[next(second.slots(number))[1], next(first.slots(partner))[1]] += 1
+            added = [number for number in theirs if number not in self.partners]
+            gone = sorted(left.intersection(ours))
+            left.difference_update(gone)
+            maker = second.makers.get(source, -1)
+            is_cut = added and all(first.kinds[n] in ("Clip", "Relu") for n in gone)
+            if not is_cut and self.partners.get(maker) == first.makers.get(own, -1):
+                absorbed[maker] += gone
+                gone = []
+            if gone or added:
+                self.groups.append((gone, added))
+        for number, partner in [*self.partners.items()]:
+            kinds = {first.nodes[partner].qualified_type, second.nodes[number].qualified_type}
+            if absorbed[number] or len(kinds) > 1:
+                del self.partners[number]
+                self.groups.append(([partner, *absorbed[number]], [number]))
+        self.groups += [([number], []) for number in sorted(left)]
+        self.groups += [([], e) for name, e in second.folded.items() if name not in self.tensors]
+
     def _neighbours(self, number: int) -> list[int]:
         """The node, and open nodes that feed or read it."""
         node = self.second.nodes[number]
@@ -421,17 +322,17 @@ class Pairing:
 
     def _is_complete(self, ours: Sequence[int], theirs: Sequence[int]) -> bool:
         """Whether equal tensors alone leave a group of nodes, and at least one does."""
-        sides = (self.first, ours, self._alike), (self.second, theirs, self.equal)
+        sides = (self.first, ours, self._alike), (self.second, theirs, self._equal)
         leaving = [n in known for graph, group, known in sides for n in graph.leaving(group)]
         return bool(leaving) and all(leaving)
 
     def _regions(self) -> list[tuple[list[int], list[int]]]:
         """Groups of open nodes that unequal tensors connect, and those with equal results."""
         joined = DisjointSets[tuple[int, int]]()
-        self._join_readers(joined, (self._free, self._open), (self._alike, self.equal.keys()))
+        self._join_readers(joined, (self._free, self._open), (self._alike, self._equal.keys()))
         for number in self._open:
             for output in self.second.nodes[number].outputs:
-                for name in self.equal.get(output, ()):
+                for name in self._equal.get(output, ()):
                     maker = self.first.makers.get(name)
                     if maker in self._free and maker is not None:
                         joined.join((1, number), (0, maker))
@@ -475,7 +376,7 @@ class Pairing:
         read = {name for node in nodes for name in node.inputs} - made
         if theirs:
             return any(self.partners_of(a) & self.partners_of(b) for a in made for b in read)
-        return any(made & of.keys() and read & of.keys() for of in self.equal.values())
+        return any(made & of.keys() and read & of.keys() for of in self._equal.values())
 
 
 def _sides(joined: DisjointSets[tuple[int, int]]) -> list[tuple[list[int], list[int]]]:

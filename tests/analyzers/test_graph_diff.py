@@ -13,6 +13,7 @@ from models import families
 from tests.examples import at_night
 from tests.nets import Builder
 from tracer.errors import InputError, UsageError
+from tracer.quantization.options import QuantizationOptions
 
 MODELS = ("lenet/lenet", "resnet_cifar/resnet20", "transformer/transformer", "gpt/gpt",
           "lenet/lenet.int8")  # fmt: skip
@@ -22,10 +23,14 @@ def path_of(name):
     return families.FOLDER / f"{name}.onnx"
 
 
-def scrambled(proto, seed=0):
-    """The same graph with other names, in another order that runs, without metadata."""
+def scrambled(proto, seed=0, names=None):
+    """The same graph with other names, in another order that runs, without metadata.
+
+    `names` gets the new names of tensors, by the old.
+    """
     own, random_ = onnx.ModelProto.FromString(proto.SerializeToString()), random.Random(seed)
-    graph, names = own.graph, {"": ""}
+    graph, names = own.graph, {} if names is None else names
+    names[""] = ""
 
     def renamed(name):
         return names.setdefault(name, f"{random_.randrange(10**9)}_{len(names)}")
@@ -227,12 +232,23 @@ def test_other_inputs_are_refused(tmp_path):
         tracer.diff(path_of("lenet/lenet"), path_of("gpt/gpt"), in_process=True)
 
 
+def calibration_of(proto, folder):
+    """A file of noise for each input of a model."""
+    values, random_ = {}, np.random.default_rng(0)
+    for value in proto.graph.input:
+        kind = value.type.tensor_type
+        shape = [each.dim_value or 8 for each in kind.shape.dim]
+        dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        drawn = random_.integers(0, 60, shape) if dtype.kind == "i" else random_.normal(size=shape)
+        values[value.name] = drawn.astype(dtype)
+    np.savez(folder / "inputs.npz", **values)
+    return folder / "inputs.npz"
+
+
 def test_tensors_of_a_quantised_model_are_mapped_to_their_dequantised_ones(tmp_path):
     """onnxruntime's quantiser names what it inserts after the tensor that it rounds."""
-    first, second, inputs = path_of("lenet/lenet"), tmp_path / "b.onnx", tmp_path / "inputs.npz"
-    (value,) = onnx.load(first).graph.input
-    shape = [each.dim_value or 8 for each in value.type.tensor_type.shape.dim]
-    np.savez(inputs, **{value.name: np.random.default_rng(0).standard_normal(shape, np.float32)})
+    first, second = path_of("lenet/lenet"), tmp_path / "b.onnx"
+    inputs = calibration_of(onnx.load(first), tmp_path)
     tracer.quantize(first, inputs, output=second, in_process=True)
     pairs = tracer.diff(first, second, in_process=True).tensors
     floats = {name for node in onnx.load(first).graph.node for name in node.output}
@@ -241,3 +257,53 @@ def test_tensors_of_a_quantised_model_are_mapped_to_their_dequantised_ones(tmp_p
     want = {each for each in named if each[1] in inserted}
     assert len(want) == 7
     assert want <= {(pair.before, pair.after, pair.reading) for pair in pairs}
+
+
+FLOATS = ("lenet/lenet", "lenet/lenet_chainer", "resnet_cifar/resnet20", "gpt/gpt",
+          "resnet_cifar/resnet20_chainer", "transformer/transformer", "llama/llama")  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["qdq", "qoperator"])
+@pytest.mark.parametrize("name", at_night(FLOATS, but=["lenet/lenet", "resnet_cifar/resnet20"]))
+def test_tensors_that_survive_quantisation_are_mapped(name, form, tmp_path):
+    """Ranges of noise leave no value alike; a Relu that they cut off has the tensor it read."""
+    first, second = onnx.load(path_of(name)), tmp_path / "b.onnx"
+    inputs = calibration_of(first, tmp_path)
+    options = QuantizationOptions(format=form)
+    tracer.quantize(path_of(name), inputs, output=second, options=options, in_process=True)
+    names, quantised = {}, onnx.load(second)
+    result = found(path_of(name), scrambled(quantised, 1, names), tmp_path)
+    mapped = {pair.after: pair.before for pair in result.tensors}
+    alike = {name: {name} for name in moving(first.graph)}
+    for node in first.graph.node:
+        if node.op_type == "Relu":
+            alike[node.output[0]].add(node.input[0])
+            alike[node.input[0]].add(node.output[0])
+    suffixes = "", "_quantized", "_QuantizeLinear_Output", "_DequantizeLinear_Output"
+    rounded = {name + suffix: name for name in alike for suffix in suffixes}
+    kept = rounded.keys() & moving(quantised.graph)
+    assert len(kept) > len(alike) / 3
+    right = [each for each in kept if mapped.get(names[each]) in alike[rounded[each]]]
+    assert len(right) >= 0.99 * len(kept)
+    for side, nodes in enumerate(result.nodes):  # each node has one fate
+        keys = [key for each in result.changes for key in (each.before, each.after)[side]]
+        assert len(keys) + len(result.same) == len({*keys}) + len(result.same) == nodes
+
+
+@pytest.mark.parametrize("form", ["Conv", "QLinearConv"])
+def test_a_normalisation_that_quantisation_folds_is_a_part_of_the_convolution(form, tmp_path):
+    net = Builder("net", x=("N", 3, 8, 8))
+    net.node("Conv", "c", "x", net.weight("w", 4, 3, 3, 3))
+    scales = net.rng.normal(1, 0.2, (4, 4)).astype(np.float32)
+    scales[0, ::2] *= -1  # a factor of a channel may be negative
+    scales = [net.constant(n, values) for n, values in zip("sbmv", scales, strict=True)]
+    net.node("BatchNormalization", "n", "c", *scales)
+    net.node("Relu", "r", "n")
+    onnx.save(net.model("r"), tmp_path / "first.onnx")
+    inputs = calibration_of(net.model("r"), tmp_path)
+    options = QuantizationOptions(format="qdq" if form == "Conv" else "qoperator")
+    path = tmp_path / "quantised.onnx"
+    tracer.quantize(tmp_path / "first.onnx", inputs, output=path, options=options, in_process=True)
+    result = found(tmp_path / "first.onnx", scrambled(onnx.load(path)), tmp_path)
+    became = [change.what for change in result.changes if change.kind == "became"]
+    assert became == [f"Conv + BatchNormalization + Relu → {form}"]

@@ -66,7 +66,8 @@ def diff(call: DiffArguments) -> GraphDiff:
     ()
     """
     from tracer.analyzers.graph_diff import compare_graphs
-    from tracer.analyzers.graph_diff.pairing import Graph, equal_tensors
+    from tracer.analyzers.graph_diff.graph import Graph
+    from tracer.analyzers.graph_diff.pairing import equal_tensors
     from tracer.exporters.subject import open_subject
     from tracer.graph.operators import rounds_values
     from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
@@ -94,10 +95,10 @@ def diff(call: DiffArguments) -> GraphDiff:
         feeds = dict(zip(own, map(each.feeds.__getitem__, names), strict=True))
         after.append(_tensors(second, feeds, call))
     rounded = [any(rounds_values(node.op_type) for node in m.nodes) for m in (first, second)]
+    is_quantised = rounded[0] != rounded[1]
     graphs = (
-        Graph(first, before, names, rounded == [True, False]),
-        Graph(second, after, own, rounded == [False, True]),
-    )
+        Graph(first, before, names, is_quantised), Graph(second, after, own, is_quantised)
+    )  # fmt: skip
     call.report(0, 0, "comparing values")
     settings = {
         "batch": call.batch, "dims": dict(call.dims or {}), "seed": call.seed,
