@@ -37,16 +37,27 @@ def doubled(x):
 def unused(x):
     return x
 """
+STEPS = """
+import numpy as np
+from tracer.accumulators.kernels import loaded as of_sums
+from tracer.interpreter import compiled_code as loading
+
+steps, tiles = of_sums("steps"), loading.loaded("tile_code")
+with loading.announced(lambda done, total, what: print(done)):
+    for rule in ("wrap", "zero", "saturate"):
+        for step in (steps.limiting(rule), steps.counting(rule)):
+            tiles.task(step, tiles.FLOATS, np.dtype(np.float32), 32, 2, 1)
+"""
 ONCE = "compiling kernels for this processor, once"
 EACH_TIME = "compiling kernels for this processor"
 
 
-def use(folder, **variables):
+def use(folder, program=USE, **variables):
     """What a process says that uses a compiled kernel and a tile of the packages in a folder."""
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("NUMBA_CACHE_DIR", None)
     done = subprocess.run(
-        [sys.executable, "-c", USE], env=environment | variables, cwd=folder,
+        [sys.executable, "-c", program], env=environment | variables, cwd=folder,
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -80,6 +91,17 @@ def test_an_edit_of_what_kernels_share_compiles_them_anew_and_drops_the_old_code
     assert use(package.parent) == told
     (second,) = compiled.iterdir()
     assert second != first
+
+
+def test_a_tile_is_kept_for_its_step_and_the_sources_of_the_step(package):
+    kept = package / "__pycache__/compiled"
+    assert len(use(package.parent, STEPS)) == 2 * 6  # begin and end of each
+    assert kinds(kept) == [".o"] * 6
+    assert use(package.parent, STEPS) == []
+    with (package / "accumulators/kernels/steps.py").open("a") as file:
+        file.write("# another line\n")
+    assert len(use(package.parent, STEPS)) == 2 * 6
+    assert kinds(kept) == [".o"] * 6
 
 
 @pytest.mark.nightly

@@ -291,7 +291,7 @@ def roofline(trace: Trace, options: ViewOptions) -> Figure:
     `options.top` is the number of labels [default: 8]. Raises UsageError without times.
     """
     timed = [section for section in sections(trace) if section.run is not None]
-    if not any(section.nodes["gflops_per_s"].notna().any() for section in timed):
+    if not any(section.nodes[["time_us", "flops"]].notna().all(axis=1).any() for section in timed):
         raise UsageError(
             "a roofline needs times and counts of work, and this trace lacks them",
             "Make one with: tracer profile MODEL.onnx -o roofline.png.",
@@ -339,8 +339,9 @@ def _draw_roofline(axes: Axes, section: Section, peaks: Peaks | None) -> pd.Data
         axis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.grid(which="major", color="#dddddd", linewidth=0.6, zorder=0)
     axes.spines[["top", "right"]].set_visible(False)
-    legend = axes.legend(loc="lower right", fontsize=8, frameon=False, title=_LEGEND)
-    legend.get_title().set_fontsize(8)
+    if len(rows):
+        legend = axes.legend(loc="lower right", fontsize=8, frameon=False, title=_LEGEND)
+        legend.get_title().set_fontsize(8)
     return rows
 
 

@@ -117,3 +117,10 @@ def test_what_was_not_timed_has_no_roofline(counted, empty):
     for nothing in (counted, empty):
         with pytest.raises(UsageError, match="needs times and counts of work"):
             render(nothing, "roofline.png")
+
+
+def test_a_profile_whose_times_are_all_unknown_has_its_roofs_and_says_so(measured):
+    nodes = measured.nodes.assign(gflops_per_s=np.nan, gbytes_per_s=np.nan)
+    made = drawn(replace(measured, nodes=nodes))
+    assert all(len(axes.lines) == 2 for axes in made.axes)
+    assert "too short to time, not shown (100.0% of the time)" in made.axes[0].get_xlabel()

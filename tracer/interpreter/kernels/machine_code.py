@@ -9,15 +9,17 @@ import hashlib
 import importlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, partial
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import llvmlite
 import numba
+import numpy as np
 from llvmlite import binding, ir
 from numba import cfunc, types
 from numba.core import event
@@ -259,34 +261,64 @@ class Vectors:
         self.loop(stop, [], carrying, stride)
 
 
-def compiled(arguments: Sequence[Any], write: Callable[[Any, Sequence[Any]], None]) -> int:
-    """Compiles a function of these argument types that `write` writes; returns its address.
+def compiled(
+    arguments: Sequence[Any], write: Callable[[Any, Sequence[Any]], Iterable[str]], *of: Any
+) -> tuple[int, frozenset[str]]:
+    """Compiles a function of these argument types; returns its address, and the names of `write`.
 
-    Machine code that an earlier process compiled of the same code is read. One thread at a time may
-    call it.
+    `write` writes the code, and nothing but `of` decides which. So what an earlier process compiled
+    of the same is read. One thread at a time may call it.
     """
-    module = ir.Module()
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), "written")
-    builder = ir.IRBuilder(function.append_basic_block())
-    write(builder, function.args)
-    builder.ret_void()
-    code, folder = str(module), kept_in(__package__)
-    path = None if folder is None else folder / f"{hashlib.sha256(code.encode()).hexdigest()}.o"
-    machine_code = None if path is None else files.read_cached(path)
-    if not machine_code:
+    packages = {__package__}
+    spelled = _spell(of, packages)
+    folder = kept_in(*sorted(packages))
+    path = None if folder is None else folder / f"{hashlib.sha256(spelled.encode()).hexdigest()}.o"
+    kept = None if path is None else files.read_cached(path)
+    if not kept:
         with compiling(folder is not None):
-            parsed, machine = binding.parse_assembly(code), _machine()
+            module = ir.Module()
+            function = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), "written")
+            builder = ir.IRBuilder(function.append_basic_block())
+            names = write(builder, function.args)
+            builder.ret_void()
+            parsed, machine = binding.parse_assembly(str(module)), _machine()
             options = binding.create_pipeline_tuning_options(2)
             passes = binding.create_pass_builder(machine, options)
             passes.getModulePassManager().run(parsed, passes)
-            machine_code = machine.emit_object(parsed)
+            kept = " ".join(sorted(names)).encode() + b"\n" + machine.emit_object(parsed)
         if path is not None:
-            files.store_in_cache(path, machine_code)
+            files.store_in_cache(path, kept)
+    line, _, machine_code = kept.partition(b"\n")
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), _machine())
     engine.add_object_file(binding.ObjectFileRef.from_data(machine_code))
     engine.finalize_object()
     _ENGINES.append(engine)
-    return int(engine.get_function_address("written"))
+    return int(engine.get_function_address("written")), frozenset(line.decode().split())
+
+
+def _spell(value: Any, packages: set[str]) -> str:
+    """Returns a text that differs for what writes other code; adds the packages of its functions.
+
+    A function is told by where it stands and what it holds: the sources of its package are told by
+    the folder. Raises TypeError for what might hold anything.
+    """
+    if isinstance(value, FunctionType):
+        packages.add(value.__module__.rpartition(".")[0])
+        holds = [cell.cell_contents for cell in value.__closure__ or ()]
+        place = (value.__module__, value.__qualname__, *value.__code__.co_positions())
+        return _spell((*place, value.__defaults__, value.__kwdefaults__, *holds), packages)
+    if isinstance(value, partial):
+        return _spell((value.func, value.args, value.keywords), packages)
+    if is_dataclass(value):
+        held = [getattr(value, each.name) for each in fields(value)]
+        return f"{type(value).__qualname__}{_spell(held, packages)}"
+    if isinstance(value, dict):
+        value = [*value.items()]
+    if isinstance(value, list | tuple):
+        return f"({', '.join(_spell(each, packages) for each in value)})"
+    if isinstance(value, str | int | float | np.dtype | ir.Type | None):
+        return repr(value)
+    raise TypeError(f"code that depends on {value!r} cannot be kept")
 
 
 def _machine() -> Any:
@@ -312,8 +344,8 @@ def place() -> Path | None:
 
 
 @cache
-def kept_in(package: str) -> Path | None:
-    """Returns the folder that keeps the compiled code of `package`; None if none can be written.
+def kept_in(*packages: str) -> Path | None:
+    """Returns the folder that keeps the compiled code of packages; None if none can be written.
 
     Its name holds the sources: numba compares only the file of the compiled function with its
     cache, but a kernel includes code of other files. Code of earlier sources is deleted. A folder
@@ -322,10 +354,12 @@ def kept_in(package: str) -> Path | None:
     within = place()
     if within is None:
         return None
-    sources = sorted(Path(*importlib.import_module(package).__path__).glob("*.py"))
-    folder = within / f"{package}-{_digest(*(path.read_bytes() for path in sources))}"
+    folders = (Path(*importlib.import_module(package).__path__) for package in packages)
+    sources = [path for each in folders for path in sorted(each.glob("*.py"))]
+    name = "+".join(packages)
+    folder = within / f"{name}-{_digest(*(path.read_bytes() for path in sources))}"
     if not _CONFIGURED:
-        for old in set(within.glob(f"{package}-*")) - {folder}:
+        for old in set(within.glob(f"{name}-*")) - {folder}:
             shutil.rmtree(old, ignore_errors=True)
     versions = (*target(), numba.__version__, llvmlite.__version__)
     return folder / f"{target()[1]}-{_digest(*(text.encode() for text in versions))}"
@@ -389,6 +423,7 @@ def for_numba(package: str) -> Iterator[None]:
 
     numba compiles nothing without a folder, so a temporary one stands in for a missing one.
     """
+    _load_arrays()
     folder = kept_in(package)
     telling = event.install_listener("numba:compile", _Telling(folder is not None))
     with telling, TemporaryFolder() if folder is None else _in_use(folder) as path:
@@ -397,6 +432,20 @@ def for_numba(package: str) -> Iterator[None]:
             yield
         finally:
             _config.CACHE_DIR = _CONFIGURED
+
+
+@cache
+def _load_arrays() -> None:
+    """Loads numba's arrays without scipy, which takes a quarter of a second of each command.
+
+    They ask for scipy's BLAS, which no kernel here calls. Code that calls it asks again.
+    """
+    linalg: Any = importlib.import_module("numba.np.linalg")
+    asking, linalg.ensure_blas = linalg.ensure_blas, lambda: None
+    try:
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        linalg.ensure_blas = asking
 
 
 @contextmanager

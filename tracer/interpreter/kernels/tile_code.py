@@ -55,19 +55,19 @@ def task(
 def _compiled_task(
     step: Step, store: Store, source: np.dtype[Any], bits: int, rows: int, vectors: int
 ) -> Task:
-    used = set[str]()
     if source.kind == "f" and source.itemsize * 8 != bits:
         raise UnfitError(f"lanes of {bits} bits cannot hold {source}")
 
-    def write(builder: Any, given: Any) -> None:
+    def write(builder: Any, given: Any) -> set[str]:
         v = Vectors(builder, bits)
-        words = Words(v, given[0], {}, used)
+        words = Words(v, given[0], {}, set())
         TaskCode(v, words, step, store, source, rows, vectors).write(given[1])
+        return words.used
 
-    address, factors = (
-        compiled([INDEX.as_pointer(), INDEX], write),
-        Place(np.dtype(f"f{bits // 8}")),
+    address, used = compiled(
+        [INDEX.as_pointer(), INDEX], write, step, store, source, bits, rows, vectors
     )
+    factors = Place(np.dtype(f"f{bits // 8}"))
     results = [
         np.dtype(f"i{kind.width // 8}") if isinstance(kind, ir.IntType)
         else np.dtype(np.float32 if isinstance(kind, ir.FloatType) else np.float64)
@@ -79,7 +79,7 @@ def _compiled_task(
         "parameters": Place(np.dtype(np.float64)), "tables": Place(INTEGERS.dtype, True),
     } | {f"out_{n}": Place(kind, True) for n, kind in enumerate(results)}  # fmt: skip
     places = tuple(kinds.get(name, INTEGERS) for name in ARRAYS)
-    size = TileSize(step, store, bits, rows, vectors, frozenset(used))
+    size = TileSize(step, store, bits, rows, vectors, used)
     return Task("a tile", lambda: address, places, size.fits)
 
 
