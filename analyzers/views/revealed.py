@@ -31,7 +31,7 @@ def _rows(result: Revealed) -> Iterator[tuple[str, str]]:
     if result.reason:
         yield "because" if result.rule is None else "note", result.reason
     if result.rule is not None:
-        yield "--accumulator", result.spec or "none: no accumulator has this order"
+        yield "--accumulator", result.spec or "none: no accumulator adds so"
     if "preset" in result.facts:
         yield "the same as", str(result.facts["preset"])
     yield "operands", result.operands

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from tracer.accumulators import hardware
-from tracer.accumulators.engine import dots
-from tracer.accumulators.engine.tile_sums import checked
+from tracer.accumulators.floats import casting
 from tracer.accumulators.spec import Register
 from tracer.accumulators.spec.accumulator import Accumulator, ByOperands, Rounding
-from tracer.accumulators.spec.block_fma import BlockFma
+from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
 from tracer.accumulators.spec.float_accumulator import (
     FloatAccumulator,
     FloatFormat,
@@ -28,20 +27,21 @@ from tracer.accumulators.spec.orders import (
     Order,
     Sequential,
     Sorted,
-    Terms,
     Tiles,
     Tree,
 )
 from tracer.arithmetic.float_probes import emulated
+from tracer.arithmetic.integer_search import sums_of
 from tracer.errors import UsageError
 
 MODES = ("saturate", "symmetric", "wrap", "zero")
-ROUNDINGS = ("half-even", "half-away", "floor", "truncate", "stochastic")
+ROUNDINGS = ("half-even", "half-away", "half-up", "floor", "truncate", "stochastic")
+PLACES = (None, None, "first", "last", "after")
 Random = np.random.Generator
 
 
 def integer_rule(random: Random, terms: int) -> Accumulator:
-    """Returns an accumulator of integers: any width, order, overflow and rounding."""
+    """Returns an accumulator of integers: any width, range, order, overflow and rounding."""
     shift = int(random.integers(1, 9)) if random.random() < 0.25 else 0
     name = str(random.choice(ROUNDINGS))
     return Accumulator(
@@ -49,6 +49,7 @@ def integer_rule(random: Random, terms: int) -> Accumulator:
         str(random.choice(MODES)),  # type: ignore[arg-type]
         _order(random, terms),
         product_bits=int(random.integers(4, 25)) if random.random() < 0.25 else None,
+        convention=str(random.choice(["twos-complement", "twos-complement", "magnitude"])),  # type: ignore[arg-type]
         product_shift=shift,
         product_rounding=Rounding(name, int(random.integers(0, 100)) if name == "stochastic" else 0)  # type: ignore[arg-type]
         if shift
@@ -63,7 +64,7 @@ def _order(random: Random, terms: int) -> Order:
     if kind < len(plain):
         return plain[kind]
     levels = []
-    for _ in range(int(random.integers(1, 3))):
+    for _ in range(int(random.integers(1, 4))):
         register = Register(int(random.integers(4, 25)), str(random.choice(MODES)))  # type: ignore[arg-type]
         stride = int(random.choice([1, 1, 2, 4, 8]))
         reach = int(random.choice([2, 4, 8, 16, 3, 5]))
@@ -71,22 +72,36 @@ def _order(random: Random, terms: int) -> Order:
     return Tiles(tuple(levels))
 
 
-def integer_sums(accumulator: Accumulator, products: np.ndarray) -> np.ndarray:
-    """Returns the sums (N) of products (N, K)."""
-    terms = Terms(products.shape[1])
-    ones = np.ones((terms.count, 1), np.int64)
-    return dots.emulated(checked(products, ones, None, terms), terms, accumulator).values[:, 0]
+def bias_place(random: Random, rule: Any) -> str | None:
+    """Returns where a bias is added to sums of a rule; None has no bias."""
+    place = PLACES[random.integers(len(PLACES))]
+    is_first = "sr" in str(rule) or "chunk=" in str(rule)  # as these accumulators have it
+    return "first" if place == "last" and is_first else place
 
 
-def integer_box(accumulator: Accumulator) -> Callable[[Any, Any], Any]:
-    """Returns a function of two vectors, or of rows of them."""
+def integer_sums(
+    rule: Accumulator, left: Any, right: Any, bias: Any = None, place: str | None = None
+) -> np.ndarray:
+    """Returns the sums (N) of products of rows (N, K), and of biases (N)."""
+    sides = [np.atleast_2d(each).astype(np.int64) for each in (left, right)]
+    if place in ("first", "last"):
+        return sums_of(replace(rule, bias=place), *sides, np.atleast_1d(bias).astype(np.int64))
+    return sums_of(rule, *sides) + (0 if place is None else bias)
 
-    def box(a: np.ndarray, b: np.ndarray) -> Any:
-        products = np.atleast_2d(a.astype(np.int64) * b.astype(np.int64))
-        sums = integer_sums(accumulator, products)
-        return sums if a.ndim == 2 else int(sums[0])
 
-    return box
+def integer_box(rule: Accumulator, place: str | None = None) -> Callable[..., Any]:
+    """Returns a function of two vectors, or of rows of them, and of a bias if it has a `place`."""
+    return _box(integer_sums, rule, place)
+
+
+def _box(sums_of: Callable[..., Any], rule: Any, place: str | None) -> Callable[..., Any]:
+    def box(a: Any, b: Any, bias: Any) -> Any:
+        if a.ndim == 2 and "sr" in str(rule):
+            raise TypeError("two vectors: the number of a row would draw")
+        sums = sums_of(rule, a, b, bias, place)
+        return sums if a.ndim == 2 else sums[0].item()
+
+    return box if place else lambda a, b: box(a, b, None)
 
 
 def float_rule(random: Random) -> tuple[FloatAccumulator | BlockFma, str]:
@@ -97,6 +112,7 @@ def float_rule(random: Random) -> tuple[FloatAccumulator | BlockFma, str]:
     kind, chunk = random.random(), int(random.integers(1, 33)) if random.random() < 0.3 else None
     rounding = str(random.choice(["rne", "rne", "rz", "floor", "sr"]))
     subnormals = str(random.choice(["kept", "kept", "flushed", "none"]))
+    has_order = rounding != "sr" and chunk is None and random.random() < 0.25
     try:
         form = replace(form, subnormals=subnormals)  # type: ignore[arg-type]
         product = replace(_float_format(random), subnormals=subnormals) if kind > 0.75 else None  # type: ignore[arg-type]
@@ -105,9 +121,16 @@ def float_rule(random: Random) -> tuple[FloatAccumulator | BlockFma, str]:
     seed = int(random.integers(0, 200)) if rounding == "sr" else 0
     accumulator = FloatAccumulator(
         form, FloatRounding(rounding, seed), bool(random.random() < 0.25),  # type: ignore[arg-type]
-        kind < 0.3, product, chunk,
+        kind < 0.3, product, chunk, _float_order(random) if has_order else Sequential(),
     )  # fmt: skip
     return accumulator, "fp32"
+
+
+def _float_order(random: Random) -> Order:
+    size = int(random.choice([2, 3, 4, 8]))
+    levels = [Level(int(random.choice([2, 4, 8])), stride=int(random.choice([1, 1, 2, 4])))
+              for _ in range(random.integers(1, 4))]  # fmt: skip
+    return (Chunked(size), Lanes(size), Tree(), Tiles(tuple(levels)))[random.integers(4)]
 
 
 def _float_format(random: Random) -> FloatFormat:
@@ -137,13 +160,29 @@ def _block_rule(random: Random) -> tuple[BlockFma, str]:
     return block, str(block.operands)
 
 
-def float_box(rule: FloatAccumulator | BlockFma) -> Callable[[Any, Any], Any]:
-    """Returns a function of two vectors; of rows too, where the number of the row draws nothing."""
+def float_sums(
+    rule: FloatAccumulator | BlockFma, left: Any, right: Any, bias: Any = None,
+    place: str | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Returns the sums (N) of products of rows (N, K), and of biases (N).
 
-    def box(a: np.ndarray, b: np.ndarray) -> Any:
-        if a.ndim == 2 and "sr" in str(rule):
-            raise TypeError("two vectors")
-        sums = emulated(rule, np.atleast_2d(a).astype(float), np.atleast_2d(b).astype(float))
-        return sums if a.ndim == 2 else float(sums[0])
+    The last word of another place than `first` or `last` is the format in which a bias is added to
+    the last sum; without one it is fp32.
+    """
+    sides = (np.atleast_2d(each).astype(float) for each in (left, right))
+    if place in ("first", "last"):
+        own = replace(rule, bias=place) if isinstance(rule, FloatAccumulator) else rule
+        return emulated(own, *sides, np.atleast_1d(bias).astype(float))
+    sums = emulated(rule, *sides)
+    if place is None or place.endswith("float64"):
+        return sums if place is None else sums + bias
+    form = SINGLE if place == "after" else float_format(place.split()[-1])
+    return casting.cast(sums + bias, form)
 
-    return box
+
+def float_box(rule: FloatAccumulator | BlockFma, place: str | None = None) -> Callable[..., Any]:
+    """Returns a function of two vectors, and of a bias if it has a `place`.
+
+    It takes rows of vectors too, where the number of the row draws nothing.
+    """
+    return _box(float_sums, rule, place)

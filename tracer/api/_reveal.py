@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracer.api.reveal import RevealArguments
-from tracer.arithmetic import float_rules, integer_rules
+from tracer.arithmetic import bias_places, float_rules, integer_rules
 from tracer.arithmetic.black_box import AUTO, BlackBox, Operands
 from tracer.arithmetic.revealed import Revealed
 from tracer.arithmetic.rule import NotKnown
@@ -115,6 +115,8 @@ def _revealed(box: BlackBox, name: str, seed: int) -> Revealed:
     rules = integer_rules if box.operands.are_integers else float_rules
     try:
         rule = rules.reveal(box, random)
+        if box.takes_bias:
+            rule = bias_places.find(box, random, rule)
     except NotKnown as reason:
         return Revealed(name, box.terms, box.operands.text, None, None, str(reason), box.probes, 0)
     return Revealed(

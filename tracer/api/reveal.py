@@ -36,10 +36,11 @@ def reveal(call: RevealArguments) -> Revealed:
     """Returns how `function(a, b)` adds the products of two vectors of `terms` numbers.
 
     The function returns one number; it may also take rows of vectors (N, `terms`), and return (N)
-    sums, which is faster. A function of one vector adds its numbers. Probes tell the order of
-    additions, the registers, their overflow and rounding; the rule is claimed after 10,000 random
-    pairs of vectors gave the same sums, bit by bit. Rules that no input of these `operands` tells
-    apart are one rule: the simplest is named. What does not fit is not known.
+    sums, which is faster. A function of one vector adds its numbers. A third argument, without a
+    default or named `bias`, is a bias of the type of `a`, or int32 at least. Probes tell the order,
+    registers, overflow and rounding, and where the bias is added; the rule is claimed after 10,000
+    random pairs of vectors gave the same sums, bit by bit. Of rules that no input of these
+    `operands` tells apart, the simplest is named. What does not fit is not known.
 
     A function that is named as `FILE.py:NAME`, or can be pickled, runs in a child process. Raises
     UsageError for operands that do not exist, InputError for a function that fails or returns no

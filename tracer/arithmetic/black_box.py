@@ -119,7 +119,8 @@ class Operands:
 class BlackBox:
     """A function of two vectors of `terms` numbers, or of one, and how often it was called.
 
-    Vectors come in batches (N, terms) where the function takes these and gives (N) sums.
+    Vectors come in batches (N, terms) where the function takes these and gives (N) sums. A third
+    argument without a default, or named `bias`, is a bias; batches have (N).
     """
 
     function: Callable[..., Any]
@@ -127,11 +128,12 @@ class BlackBox:
     operands: Operands
     probes: int = 0
     is_plain_sum: bool = False
+    takes_bias: bool = False
     _takes_rows: bool | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         try:
-            parameters = inspect.signature(self.function).parameters.values()
+            parameters = [*inspect.signature(self.function).parameters.values()]
         except (TypeError, ValueError):  # compiled code may have none
             return
         needed = [
@@ -139,30 +141,40 @@ class BlackBox:
         ]
         variable = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         self.is_plain_sum = len(needed) == 1 and not variable
+        self.takes_bias = len(needed) == 3 or [p.name for p in parameters[2:3]] == ["bias"]
 
-    def sums(self, left: Array, right: Array) -> Array:
+    @property
+    def bias_type(self) -> np.dtype[Any]:
+        """The type of a bias: that of the first vector, or of integers of at least 32 bits."""
+        types = self.operands.left.dtype, self.operands.right.dtype
+        return np.result_type(*types, np.int32) if self.operands.are_integers else types[0]
+
+    def sums(self, left: Array, right: Array, bias: Array | None = None) -> Array:
         """Returns the sums (N) of the products of two arrays (N, terms); int64 or float64."""
-        left = np.ascontiguousarray(left, self.operands.left.dtype)
-        right = np.ascontiguousarray(right, self.operands.right.dtype)
+        if bias is None:  # which adds nothing, not even to -0
+            bias = np.full(len(left), 0 if self.operands.are_integers else -0.0)
+        kinds = self.operands.left.dtype, self.operands.right.dtype, self.bias_type
+        given = list(map(np.ascontiguousarray, (left, right, bias), kinds))
+        given = given[: 1 if self.is_plain_sum else 2 + self.takes_bias]
         self.probes += len(left)
         if self._takes_rows is None and len(left) > 1:
-            self._takes_rows = self._finds_rows(left, right)
+            self._takes_rows = self._finds_rows(given)
         if self._takes_rows:
-            return self._numbers(self._call(left, right), (len(left),))
-        rows = zip(left, right, strict=True)
+            return self._numbers(self._call(*given), (len(left),))
+        rows = zip(*given, strict=True)
         return np.array([self._numbers(self._call(*row), ())[()] for row in rows])
 
-    def _call(self, left: Array, right: Array) -> Any:
+    def _call(self, *given: Array) -> Any:
         with np.errstate(all="ignore"):  # probes overflow on purpose
-            return self.function(left) if self.is_plain_sum else self.function(left, right)
+            return self.function(*given)
 
-    def _finds_rows(self, left: Array, right: Array) -> bool:
+    def _finds_rows(self, given: list[Array]) -> bool:
         """Whether the function takes rows: a few are added alone and together."""
         few = 3 if self.terms != 3 else 2
-        left, right = np.resize(left, (few, self.terms)), np.resize(right, (few, self.terms))
-        alone = [self._numbers(self._call(*row), ()) for row in zip(left, right, strict=True)]
+        given = [np.resize(each, (few, *each.shape[1:])) for each in given]
+        alone = [self._numbers(self._call(*row), ()) for row in zip(*given, strict=True)]
         try:
-            together = np.asarray(self._call(left, right))
+            together = np.asarray(self._call(*given))
         except Exception:
             return False
         return together.shape == (few,) and np.array_equal(together, np.array(alone))

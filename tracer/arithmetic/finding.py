@@ -152,7 +152,4 @@ def _float_words(accumulator: FloatAccumulator) -> str:
         product = f"multiplied in {accumulator.product or form}, then added"
     rounding = {"rne": "to nearest", "rz": "towards 0", "floor": "down", "sr": "at random"}
     ends = f"rounded {rounding[accumulator.rounding.name]}"
-    ends += ", saturating" * accumulator.saturates + ", the bias last" * (
-        accumulator.bias == "last"
-    )
-    return f"{order}, {product}, in {form}, {ends}"
+    return f"{order}, {product}, in {form}, {ends}" + ", saturating" * accumulator.saturates

@@ -230,13 +230,14 @@ def _numbers(side: Numbers, significands: Array, powers: Array) -> Array:
     return np.where(np.isfinite(values), values, 1.0)
 
 
-def emulated(candidate: Candidate, left: Array, right: Array) -> Array:
-    """Returns the sums (N) of products of rows (N, K) by the project's own emulation."""
+def emulated(candidate: Candidate, left: Array, right: Array, bias: Array | None = None) -> Array:
+    """Returns the sums (N) of products of rows (N, K), and a bias (N), by the own emulation."""
+    bias = np.zeros(len(left)) if bias is None else bias
     with np.errstate(all="ignore"):
         if isinstance(candidate, FloatAccumulator):
             products, ones = left * right, np.ones((left.shape[1], 1))
             indices = np.zeros((len(left), 1), np.int64)
-            start = np.zeros((1, 1))
+            start = bias[:, None]
             if not candidate.is_plain:
                 terms = Terms(left.shape[1])
                 staged = compiled_sums.by_stages(products, ones, start, candidate, terms)
@@ -245,11 +246,9 @@ def emulated(candidate: Candidate, left: Array, right: Array) -> Array:
                 :, 0
             ]
         parts = []
-        for low in range(0, len(left), DIAGONAL):
-            rows, columns = left[low : low + DIAGONAL], right[low : low + DIAGONAL]
-            square = sum_products(
-                rows.astype(np.float32), columns.T.astype(np.float32), None, candidate
-            )
+        for part in (slice(low, low + DIAGONAL) for low in range(0, len(left), DIAGONAL)):
+            rows, columns = left[part].astype(np.float32), right[part].T.astype(np.float32)
+            square = sum_products(rows, columns, bias[part], candidate)
             parts.append(np.diagonal(square.values).astype(np.float64))
         return np.concatenate(parts)
 

@@ -36,6 +36,7 @@ from tracer.arithmetic.float_probes import (
     Probes,
     are_operands,
 )
+from tracer.arithmetic.integer_search import named_orders, tile_orders
 from tracer.arithmetic.rule import NotKnown
 from tracer.errors import UsageError
 
@@ -135,15 +136,22 @@ def _accumulators(probes: Probes, fraction: int) -> Iterator[FloatAccumulator]:
     roundings = [FloatRounding(name) for name in ("rne", "rz", "floor")]
     if by_seed := _seeded(probes, fraction):
         roundings = [by_seed]
-    terms = probes.box.terms
+    terms, operands = probes.box.terms, probes.box.operands.left.format
+    orders = chain(named_orders(terms), tile_orders(terms, 1))
+    ways: list[dict[str, Any]] = [{"chunk": size} for size in (None, *range(2, terms), 1)]
+    ways += [{"order": order} for order in orders if not order.reorders]
     for find in (_of_one_format, _of_two_formats):  # most accumulators have one format
         pairs: list[FloatAccumulator] = []
         for rounding in roundings:
             found = islice(find(probes, fraction, rounding), _MOST_FOUND)
-            pairs += [each for each in found if probes.agrees(each, 2)]
-        for each, chunk in product(pairs, (None, *range(2, terms), 1)):
-            candidate = replace(each, chunk=chunk)
-            if probes.agrees(candidate, terms):
+            for each in found:  # two products are in one register, or in two
+                if probes.agrees(each, 2) or probes.agrees(replace(each, chunk=1), 2):
+                    pairs.append(each)
+        for each, way in product(pairs, ways):
+            is_tree = each.rounding.name == "rne" and each.format == SINGLE == operands
+            if "order" in way and (is_tree or each.rounding.name == "sr"):
+                continue  # masked probes find trees, and no accumulator draws in another order
+            if probes.agrees(candidate := replace(each, **way), terms):
                 yield candidate
 
 

@@ -77,7 +77,8 @@ def _finding(
         accumulator = FloatAccumulator(SINGLE, fused=facts["fused"], order=order)
         fraction = SINGLE_FRACTION if result is None else result.fraction_bits
         if Probes(box, random, fraction, result).verifies(accumulator):
-            return replace(Finding.of(accumulator, box.terms, result=result), tree=tree)
+            found = Finding.of(accumulator, box.terms, result=result)
+            return replace(found, tree=tree, facts={**facts, **found.facts})
     text = trees.describe(program) if order is None else order_words(order)
     if box.operands.left.fraction_bits == np.finfo(facts["type"]).nmant and not box.is_plain_sum:
         some = f" (not of {parts} products)" if parts else ""

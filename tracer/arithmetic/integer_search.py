@@ -216,12 +216,8 @@ class Search:
         for bits in {register.bits for register in (own, *(e.register or own for e in levels))}:
             scale = max(bits - 6, 1), bits + 1
             left, right = draw(self.box, self.random, _NEAR, scale)
-            products = left * right
-            matrices = checked(
-                products, np.ones((self.box.terms, 1), np.int64), None, Terms(self.box.terms)
-            )
-            sums = dots.emulated(matrices, Terms(self.box.terms), accumulator).values[:, 0]
-            equal = self._equal(near, others, self.rounded(products), sums)
+            sums = sums_of(accumulator, left, right)
+            equal = self._equal(near, others, self.rounded(left * right), sums)
             telling = np.unique(equal[equal < len(sums)])
             others = others[equal == len(sums)]
             if len(telling) and not np.array_equal(
@@ -256,6 +252,15 @@ class Search:
             self.like, bits=register.bits, overflow=register.overflow, order=order,
             product_bits=bits,
         )  # fmt: skip
+
+
+def sums_of(
+    accumulator: Accumulator, left: Array, right: Array, bias: Array | None = None
+) -> Array:
+    """Returns the sums (N) of the products of rows (N, K), and of a bias (N), in an accumulator."""
+    terms = Terms(left.shape[1])
+    matrices = checked(left * right, np.ones((terms.count, 1), np.int64), bias, terms)
+    return dots.emulated(matrices, terms, accumulator).values[:, 0]
 
 
 def named_orders(count: int) -> Iterator[Order]:

@@ -70,6 +70,20 @@ def with_terms(program: Program, terms: Sequence[int] | np.ndarray) -> Program:
     return [4 * int(terms[step // 4]) + step % 4 if step % 4 < JOIN else step for step in program]
 
 
+PLACES = "first", "last", "as the register's start"
+"""Where a sum may have a further term, as a bias."""
+
+
+def with_term(program: Program, term: int, place: str) -> Program:
+    """Returns a program with a further term at one of `PLACES`."""
+    if place == "last":
+        return [*program, 4 * term + ADD]
+    if place == "first":  # the first register, or block, is added to the term
+        end = [*(at for at, step in enumerate(program) if step % 4 == BEGIN), len(program)][1]
+        return [4 * term + BEGIN, *program[:end], JOIN, *program[end:]]
+    return [4 * term + BEGIN, program[0] - BEGIN + ADD, *program[1:]]
+
+
 def describe(program: Program) -> str:
     """Returns the order in words: the runs of terms that are added one after the other."""
     runs, joins = [], 0

@@ -43,10 +43,10 @@ class _Kernel:
 def command(function: str, options: dict[str, Any], kernel: dict[str, Any], output: Output) -> None:
     """Tell how a function, or a kernel of onnxruntime, computes.
 
-    FUNCTION takes two vectors of numbers and returns one number. It is called with probes, until
-    they tell the order of its additions, its registers, their overflow and rounding. The rule is
-    verified on 10,000 random pairs of vectors, and printed as an accumulator that 'tracer
-    interpret --accumulator' takes, where it is one. A rule that does not fit is not known.
+    FUNCTION takes two vectors of numbers, and a bias if it has one, and returns one number. Probes
+    tell the order of its additions, its registers, their overflow and rounding, and the place of
+    the bias. The rule is verified on 10,000 random pairs of vectors, and printed as 'tracer
+    interpret --accumulator' takes it, if it does. A rule that does not fit is not known.
 
     With --node, the kernels of onnxruntime that run a node of MODEL are revealed: the rule in
     words, and the order of additions as a tree if the sum is small.

@@ -224,25 +224,14 @@ def _with_extras(program: trees.Program, given: Convolution) -> Iterator[tuple[s
     """Yields the order with the places that bias and residual may have, the likeliest first."""
     extras = [("the residual", given.terms + 1)] * (given.residual is not None)
     extras += [("the bias", given.terms)] * (given.bias is not None)
-    places = "first", "last", "as the register's start"
-    for chosen in product(*([places] * len(extras))):
+    for chosen in product(*([trees.PLACES] * len(extras))):
         if extras and extras[-1][0] == "the bias":  # which is added last by most kernels
             chosen = (*chosen[:-1], {"first": "last", "last": "first"}.get(chosen[-1], chosen[-1]))
         text, whole = "", program
         for (name, term), place in zip(extras, chosen, strict=True):
             text += f", {name} {place}"
-            whole = _with_term(whole, term, place)
+            whole = trees.with_term(whole, term, place)
         yield text, whole
-
-
-def _with_term(program: trees.Program, term: int, place: str) -> trees.Program:
-    if place == "last":
-        return [*program, 4 * term + trees.ADD]
-    if place == "first":  # the first register, or block, is added to the term
-        second = [at for at, step in enumerate(program) if step % 4 == trees.BEGIN][1:]
-        end = second[0] if second else len(program)
-        return [4 * term + trees.BEGIN, *program[:end], trees.JOIN, *program[end:]]
-    return [4 * term + trees.BEGIN, program[0] - trees.BEGIN + trees.ADD, *program[1:]]
 
 
 def _rules(kernel: Kernel, block: int, run: _Run, row: int, column: int) -> Iterator[Rule]:
