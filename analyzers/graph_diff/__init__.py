@@ -1,8 +1,8 @@
 """What changed between two graphs: by values of tensors and the shape of the graph, not by names.
 
 Nodes of one operator whose results are equal on all inputs are the same. Other nodes between equal
-tensors became each other. What lies behind a change has other values: its nodes are paired where
-they read paired tensors, have equal weights, or are read by paired nodes.
+tensors became each other. What lies behind a change, or is quantised, has other values: its nodes
+are paired where they read paired tensors, have equal weights, or are read by paired nodes.
 """
 
 from __future__ import annotations

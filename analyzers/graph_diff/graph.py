@@ -12,6 +12,7 @@ from tracer.accumulators.engine.value_ranges import StoredValues
 from tracer.analyzers.attribution import constants
 from tracer.graph.model import Model, Node
 from tracer.graph.operators import returns_integers
+from tracer.interpreter.operators import evaluated
 from tracer.support.types import Array
 
 _COMMUTATIVE = frozenset(("Add", "And", "Equal", "Max", "Mean", "Min", "Mul", "Or", "Sum", "Xor"))
@@ -23,8 +24,8 @@ _FOLDED = frozenset(
 """Operators of one tensor that quantisation adds, or that become a part of the node before."""
 _TELLING = 4
 """The least elements of a weight that tells nodes apart."""
-_ALIKE, _AS_ALIKE = 0.9, 0.02
-"""The least cosine of weights that are equal but for rounding, and how much it may vary."""
+_ALIKE = 0.5
+"""The least cosine of weights that are equal but for rounding: 0.75 and more; others have 0.05."""
 _SAMPLED, _TINY = 1 << 16, 1e-30
 """The most elements that are compared, and what keeps zeros from division by zero."""
 
@@ -66,10 +67,7 @@ class Graph:
         self.results = [self.origins.get(name, name) for name in self.ends]
 
     def slots(self, number: int) -> Iterator[tuple[int, str]]:
-        """Yields the slots and tensors of a node that depend on an input; 0 for slots alike.
-
-        Those of integers have the slots of the float form: without scales and zero points.
-        """
+        """Yields the slots, of the float form, and tensors that depend on an input; 0 if alike."""
         names: Iterable[str] = self.nodes[number].inputs
         if self.is_quantised and returns_integers(self.nodes[number].op_type):
             ranks = {n: getattr(self.stored(n), "ndim", 0) for n in names}
@@ -140,13 +138,17 @@ class Graph:
 def alike_weights(first: Graph, second: Graph) -> Mapping[int, Sequence[int]]:
     """Returns for nodes of the second graph those of the first with the same weights.
 
-    In quantised graphs the greatest are compared, which are rounded. Each channel may have a
-    factor: quantisation folds BatchNormalization into it, and leaves its scale out.
+    Of quantised graphs the greatest of each, but for rounding and for a factor of each channel:
+    BatchNormalization may be folded into it, and the scale be left out.
     """
     sides = [defaultdict[tuple[Any, ...], dict[int, Any]](dict) for _ in range(2)]
     for side, graph in zip(sides, (first, second), strict=True):
         for number, kind in enumerate(graph.kinds):
-            stored = map(graph.stored, graph.weights(number).values())
+            stored: Sequence[Any] = [*map(graph.stored, graph.weights(number).values())]
+            node = graph.nodes[number]
+            if node.op_type == "MatMulNBits" and graph.is_quantised:  # packed: the product with 1
+                depth = next(each.i for each in node.proto.attribute if each.name == "K")
+                stored = evaluated(node, 1, [np.eye(depth, dtype=np.float32), *stored])
             told = [x for x in stored if x is not None and x.ndim > 1 and x.dtype.kind in "fiu"]
             weight = max(told, key=np.size, default=None) if graph.is_quantised else None
             if weight is not None and weight.size and np.isfinite(weight).all():
@@ -158,14 +160,13 @@ def alike_weights(first: Graph, second: Graph) -> Mapping[int, Sequence[int]]:
         ours, theirs = (np.array([*side[key].values()]) for side in sides)
         cosines = (theirs.swapaxes(0, 1) @ ours.transpose(1, 2, 0)).max(axis=0)
         for number, row in zip(sides[1][key], cosines, strict=True):
-            least = max(_ALIKE, row.max() - _AS_ALIKE)
-            found[number] = [n for n, x in zip(sides[0][key], row, strict=True) if x >= least]
+            found[number] = [n for n, x in zip(sides[0][key], row, strict=True) if x >= _ALIKE]
     return found
 
 
 def _direction(weight: Array, axis: int) -> Array:
     """Returns the slices of an axis in a row: of one length, about 0, their greatest above it."""
-    slices = np.moveaxis(weight, axis, 0).astype(np.float32).reshape(weight.shape[axis], -1)
+    slices = np.moveaxis(weight, axis, 0).astype(np.float64).reshape(weight.shape[axis], -1)
     slices -= slices.mean(axis=1, keepdims=True)
     tops = np.take_along_axis(slices, np.abs(slices).argmax(axis=1, keepdims=True), 1)
     slices /= np.copysign(np.linalg.norm(slices, axis=1, keepdims=True) + _TINY, tops)
@@ -176,4 +177,4 @@ def _direction(weight: Array, axis: int) -> Array:
 def _float_form(node: Node) -> str:
     """Returns the operator that a node has in floats; Gemm stands for MatMul, too."""
     name = node.op_type.removeprefix("QLinear")
-    return "Gemm" if name in ("QGemm", "MatMul") else name
+    return "Gemm" if name in ("QGemm", "MatMul", "MatMulNBits") else name

@@ -1,8 +1,7 @@
 """Pairs the nodes and tensors of two graphs, by values and by what they read.
 
-Those of a quantised graph may be unrelated to those of a float one, and its weights are rounded:
-nodes are paired by the directions of weights, and by what they read. Names and the order of the
-nodes play no part, but for nodes that nothing else tells apart.
+A quantised graph's values may be unrelated to a float one's: weights tell instead. Names and the
+order of the nodes play no part, but for nodes that nothing else tells apart.
 """
 
 from __future__ import annotations
@@ -180,21 +179,18 @@ class Pairing:
                 partial(self._replace, alike=True), self._insert, self._remove,
                 partial(self._replace, alike=False), partial(self._pair_best, least=1),
             )  # fmt: skip
-            waiting.extend(
-                next(filter(None, (s(n) for s in steps for n in sorted(self._open))), ())
-            )
+            tried = (step(number) for step in steps for number in sorted(self._open))
+            waiting.extend(next(filter(None, tried), ()))
             if not waiting:
                 return
 
     def _pair_best(self, number: int, least: int) -> list[int]:
         """Pairs a node with the one that agrees most, if enough; returns its open neighbours."""
         found = self._agreements(number) if number in self._open else Counter[int]()
-        best = max(sorted(found), key=found.__getitem__, default=None)
+        best = max(sorted(found), key=found.__getitem__, default=-1)
         possible = len([*self.second.reads(number)]) + len(self.second.anchor(number))
-        if best is None or found[best] < min(least, max(1, possible)):
-            return []
-        is_tie = [*found.values()].count(found[best]) > 1
-        if is_tie and least > 1 and self.first.is_quantised:  # the neighbours tell, once paired
+        ties = [*found.values()].count(found[best]) if self.first.is_quantised and least > 1 else 1
+        if ties > 1 or found[best] < min(least, max(1, possible)):
             return []
         self._pair(number, best)
         return self._neighbours(number)
@@ -211,10 +207,10 @@ class Pairing:
             is_same = len(left) == len(read) and all(each & {*left} for each in read)
             if not is_same or partner not in self._free or {*left} - names:
                 continue
+            is_pair = self._may_pair(number, partner)
             if alike and self.first.following(partner) != self.second.following(number):
                 continue
-            is_pair = self._may_pair(number, partner)
-            if not is_pair and self.first.is_quantised:  # it may have become several
+            if self.first.is_quantised and not is_pair:  # it may have become several
                 continue
             self._pair(number, partner)
             if not is_pair:
@@ -260,10 +256,7 @@ class Pairing:
         return self._may_pair(number, partner) and (own == other or not own)
 
     def _unfold(self) -> None:
-        """Pairs folded nodes and the tensors around them: those that pairs read, and what is left.
-
-        Nodes of one graph alone became a part of the node before, or are new or gone.
-        """
+        """Pairs folded nodes, and tensors around them; others are a part of the node before now."""
         first, second = self.first, self.second
         votes = Counter(zip(second.ends, first.ends, strict=False))
         for number, partner in self.partners.items():
@@ -278,23 +271,29 @@ class Pairing:
             for name in (*(second.nodes[each].outputs[0] for each in reversed(theirs)), source):
                 readers = (second.nodes[n] for n in theirs if name in second.nodes[n].inputs)
                 behind = {self.tensors[reader.outputs[0]] for reader in readers}
-                equal = self.equal.get(name, {})
-                told = {x: (votes[name, x], x in equal, x in behind) for x in members}
+                told = {x: (votes[name, x], x in behind) for x in members}
                 best = self.tensors[name] = max(reversed(members), key=told.__getitem__)
-                number, partner = second.makers.get(name, -1), first.makers.get(best, -1)
-                is_same = first.kinds[partner] == second.kinds[number]
-                if name != source and partner in left and is_same:
-                    self.partners[number] = partner
+                node, partner = second.makers.get(name, -1), first.makers.get(best, -1)
+                if (
+                    name != source
+                    and partner in left
+                    and first.kinds[partner] == second.kinds[node]
+                ):
+                    self.partners[node] = partner
                     left.remove(partner)
-                    votes[next(second.slots(number))[1], next(first.slots(partner))[1]] += 1
+                    votes[next(second.slots(node))[1], next(first.slots(partner))[1]] += 1
             added = [number for number in theirs if number not in self.partners]
             gone = sorted(left.intersection(ours))
             left.difference_update(gone)
+            rounds = "QuantizeLinear" in {second.kinds[each] for each in added}
+            cut = [each for each in gone if rounds and first.kinds[each] in ("Clip", "Relu")]
+            for each in cut:  # rounding does what it did
+                if self.tensors[source] == first.nodes[each].outputs[0]:
+                    self.tensors[source] = first.nodes[each].inputs[0]
             maker = second.makers.get(source, -1)
-            is_cut = added and all(first.kinds[n] in ("Clip", "Relu") for n in gone)
-            if not is_cut and self.partners.get(maker) == first.makers.get(own, -1):
-                absorbed[maker] += gone
-                gone = []
+            if self.partners.get(maker) == first.makers.get(own, -1):
+                absorbed[maker] += [each for each in gone if each not in cut]
+                gone = cut
             if gone or added:
                 self.groups.append((gone, added))
         for number, partner in [*self.partners.items()]:

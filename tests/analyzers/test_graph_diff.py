@@ -259,18 +259,22 @@ def test_tensors_of_a_quantised_model_are_mapped_to_their_dequantised_ones(tmp_p
     assert want <= {(pair.before, pair.after, pair.reading) for pair in pairs}
 
 
-FLOATS = ("lenet/lenet", "lenet/lenet_chainer", "resnet_cifar/resnet20", "gpt/gpt",
+FLOATS = ("lenet/lenet", "resnet_cifar/resnet20", "lenet/lenet_chainer", "gpt/gpt",
           "resnet_cifar/resnet20_chainer", "transformer/transformer", "llama/llama")  # fmt: skip
+QUANTISED = [(name, form) for name in FLOATS for form in ("qdq", "qoperator")]
+QUANTISED += [("llama/llama", "int4")]
 
 
-@pytest.mark.parametrize("form", ["qdq", "qoperator"])
-@pytest.mark.parametrize("name", at_night(FLOATS, but=["lenet/lenet", "resnet_cifar/resnet20"]))
+@pytest.mark.parametrize(("name", "form"), at_night(QUANTISED, but=QUANTISED[:4]))
 def test_tensors_that_survive_quantisation_are_mapped(name, form, tmp_path):
     """Ranges of noise leave no value alike; a Relu that they cut off has the tensor it read."""
     first, second = onnx.load(path_of(name)), tmp_path / "b.onnx"
     inputs = calibration_of(first, tmp_path)
-    options = QuantizationOptions(format=form)
-    tracer.quantize(path_of(name), inputs, output=second, options=options, in_process=True)
+    if form == "int4":
+        second = path_of(f"{name}.int4")
+    else:
+        options = QuantizationOptions(format=form)
+        tracer.quantize(path_of(name), inputs, output=second, options=options, in_process=True)
     names, quantised = {}, onnx.load(second)
     result = found(path_of(name), scrambled(quantised, 1, names), tmp_path)
     mapped = {pair.after: pair.before for pair in result.tensors}
@@ -290,8 +294,14 @@ def test_tensors_that_survive_quantisation_are_mapped(name, form, tmp_path):
         assert len(keys) + len(result.same) == len({*keys}) + len(result.same) == nodes
 
 
-@pytest.mark.parametrize("form", ["Conv", "QLinearConv"])
-def test_a_normalisation_that_quantisation_folds_is_a_part_of_the_convolution(form, tmp_path):
+@pytest.mark.parametrize(
+    ("form", "want"),
+    [
+        ("qdq", {"Conv + BatchNormalization → Conv", "Relu → QuantizeLinear + DequantizeLinear"}),
+        ("qoperator", {"Conv + BatchNormalization + Relu → QLinearConv"}),
+    ],
+)
+def test_what_quantisation_folds_is_a_part_of_the_convolution(form, want, tmp_path):
     net = Builder("net", x=("N", 3, 8, 8))
     net.node("Conv", "c", "x", net.weight("w", 4, 3, 3, 3))
     scales = net.rng.normal(1, 0.2, (4, 4)).astype(np.float32)
@@ -301,9 +311,8 @@ def test_a_normalisation_that_quantisation_folds_is_a_part_of_the_convolution(fo
     net.node("Relu", "r", "n")
     onnx.save(net.model("r"), tmp_path / "first.onnx")
     inputs = calibration_of(net.model("r"), tmp_path)
-    options = QuantizationOptions(format="qdq" if form == "Conv" else "qoperator")
+    options = QuantizationOptions(format=form)
     path = tmp_path / "quantised.onnx"
     tracer.quantize(tmp_path / "first.onnx", inputs, output=path, options=options, in_process=True)
     result = found(tmp_path / "first.onnx", scrambled(onnx.load(path)), tmp_path)
-    became = [change.what for change in result.changes if change.kind == "became"]
-    assert became == [f"Conv + BatchNormalization + Relu → {form}"]
+    assert {change.what for change in result.changes if change.kind == "became"} == want

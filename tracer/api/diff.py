@@ -51,9 +51,9 @@ def diff(call: DiffArguments) -> GraphDiff:
 
     Both run in onnxruntime without optimisation, on `inputs` or on two sets of random ones. Inputs
     of the second have the names of the first, or else its order. Nodes of one operator with equal
-    results are the same; other nodes between equal tensors became each other; behind a change,
-    nodes are matched by what they read, by their weights and by their readers. Bodies of If, Loop
-    and Scan are parts of their node.
+    results are the same; other nodes between equal tensors became each other; behind a change, or
+    if one graph is quantised, nodes are matched by what they read, by their weights and by their
+    readers. Bodies of If, Loop and Scan are parts of their node.
 
     `traces` of both add the times of nodes.
 
@@ -94,18 +94,18 @@ def diff(call: DiffArguments) -> GraphDiff:
         before += [_tensors(first, each.feeds, call)] if after else []
         feeds = dict(zip(own, map(each.feeds.__getitem__, names), strict=True))
         after.append(_tensors(second, feeds, call))
-    rounded = [any(rounds_values(node.op_type) for node in m.nodes) for m in (first, second)]
-    is_quantised = rounded[0] != rounded[1]
-    graphs = (
-        Graph(first, before, names, is_quantised), Graph(second, after, own, is_quantised)
-    )  # fmt: skip
+    types = [{node.op_type for node in model.nodes} for model in (first, second)]
+    rounds = [(any(map(rounds_values, each)), "MatMulNBits" in each) for each in types]
+    is_quantised = rounds[0] != rounds[1]
+    graphs = Graph(first, before, names, is_quantised), Graph(second, after, own, is_quantised)
     call.report(0, 0, "comparing values")
     settings = {
         "batch": call.batch, "dims": dict(call.dims or {}), "seed": call.seed,
         "inputs": None if call.inputs is None else str(call.inputs),
     }  # fmt: skip
     notes = (*first.notes, *second.notes, *feedset.notes)
-    return compare_graphs(*graphs, equal_tensors(*graphs, any(rounded)), settings, notes, times)
+    equal = equal_tensors(*graphs, is_quantised or rounds[0][0])
+    return compare_graphs(*graphs, equal, settings, notes, times)
 
 
 def _times(model: Model, path: str | Path) -> Mapping[str, float]:
