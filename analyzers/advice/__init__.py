@@ -97,6 +97,9 @@ class Evidence:
         `with_bounds` keeps rows whose time is only a bound, for what is measured before it is told.
         """
         folded = by_node(nodes)
+        masked = [name for name, kind in folded.dtypes.items() if kind in _MASKED]
+        # plain floats are one block of memory: rules choose rows dozens of times
+        folded = folded.astype(dict.fromkeys(masked, "float64")).copy()
         sums = folded.assign(energy_share=folded["energy"] / folded["energy"].sum())
         sums = sums[sums["outputs"].notna() & sums["energy_share"].notna()]
         known = (folded["time_us"] > 0) & (with_bounds | (folded["time_us_ci95_low"] != 0))
@@ -180,6 +183,8 @@ class Evidence:
         return self.rows_of((kernel,))
 
 
+_MASKED = ("Int64", "Float64")
+"""Types of pandas in which each column has memory of its own."""
 Rule = Callable[[Evidence], Advice | None]
 """Returns None if the figures do not support the advice."""
 
