@@ -68,17 +68,17 @@ def by_node(nodes: pd.DataFrame, serves: Mapping[str, str] | None = None) -> pd.
     nodes = nodes.drop(columns=["timed_in", "time_us_split"], errors="ignore")
     kernels = kernel_numbers(nodes)
     served = served_numbers(nodes, kernels, serves or {})
-    nodes = nodes.assign(kernel=served, fused=nodes["time_us"].isna(), serving=served != kernels)
-    order = ["kernel", "fused", "serving"]
-    nodes = nodes.sort_values(order, kind="stable").drop(columns=order[1:])
+    order = np.lexsort((served != kernels, nodes["time_us"].isna(), served))  # the last key first
+    nodes = nodes.iloc[order].assign(kernel=served[order])
     groups = nodes.groupby("kernel")
-    folded = groups.first()
-    folded[summed(nodes.columns)] = groups[summed(nodes.columns)].sum(min_count=1)
-    folded[list(EXTREMES)] = _worst(groups)
+    names = [str(name) for name in nodes if name != "kernel"]
+    added = [name for name in summed(names) if name != "calls"]
+    own = [name for name in names if name not in EXTREMES and name not in added]
+    parts = groups[own].first(), groups[added].sum(min_count=1), _worst(groups)
+    folded = pd.concat(parts, axis=1)[names]
     of_floats = [*COMMON, *TERMS_MEANS]
     if nodes[of_floats].notna().any(axis=None):  # else the first rows lack them as all others do
         folded[of_floats] = _of_floats(nodes, "kernel")
-    folded["calls"] = groups["calls"].first()
     folded["nodes"] = groups.size()
     computing = ~nodes["op_type"].isin(SERVING)
     alone = ~computing.groupby(nodes["kernel"]).transform("any")
@@ -237,7 +237,8 @@ def _of_floats(rows: pd.DataFrame, key: str) -> pd.DataFrame:
 
 def _worst(groups: Any) -> pd.DataFrame:
     """Returns the worst values of each group; it is guaranteed what all its narrow nodes are."""
-    worst: pd.DataFrame = groups.agg(EXTREMES)
+    low, high = ([n for n, fold in EXTREMES.items() if fold == each] for each in ("min", "max"))
+    worst: pd.DataFrame = pd.concat([groups[low].min(), groups[high].max()], axis=1)[list(EXTREMES)]
     guaranteed = groups["bits_guaranteed"].count() == groups["bits"].count()
     worst["bits_guaranteed"] = worst["bits_guaranteed"].where(guaranteed)
     return worst

@@ -11,7 +11,7 @@ import importlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ import pandas as pd
 from tracer.errors import UsageError
 from tracer.graph.tensor_type import CallTypes, TensorType
 from tracer.records import environment
-from tracer.records.columns import BY_NAME, INTERMEDIATE, stored_spec
+from tracer.records.columns import BY_NAME, INTERMEDIATE, Dtype, stored_spec
 from tracer.records.columns import COLUMNS as COLUMNS  # part of the interface beside Trace
 from tracer.records.counted_runs import CountedRuns, MachineUse, counted_runs
 from tracer.records.environment import Environment
@@ -362,9 +362,16 @@ def typed_table(table: pd.DataFrame) -> pd.DataFrame:
     if unknown:
         raise ValueError(f"no ColumnSpec in tracer/records/columns.py names {', '.join(unknown)}")
     names = [*COLUMNS, *(name for name in specs if name not in COLUMNS)]
-    table = table.reindex(columns=names).reset_index(drop=True)
-    dtypes = {name: (specs.get(name) or BY_NAME[name]).dtype for name in names}
-    for name, dtype in dtypes.items():
-        if dtype == "Int64":
-            table[name] = pd.to_numeric(table[name])
-    return table.astype(dtypes)
+    lacking = {dtype: pd.array(np.full(len(table), np.nan), dtype) for dtype in get_args(Dtype)}
+    given, columns = dict(table.items()), dict[str, Any]()
+    for name in names:
+        dtype = (specs.get(name) or BY_NAME[name]).dtype
+        column = given.get(name)
+        if column is None:
+            columns[name] = lacking[dtype]
+        elif column.dtype.name == dtype:
+            columns[name] = column.array
+        else:
+            numbers = pd.to_numeric(column) if dtype == "Int64" else column
+            columns[name] = numbers.astype(dtype).array
+    return pd.DataFrame(columns, index=pd.RangeIndex(len(table)))
