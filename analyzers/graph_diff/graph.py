@@ -128,10 +128,9 @@ class Graph:
         if number not in self._anchors:
             values = map(self.stored, self.weights(number).values())
             weights = [each for each in values if each is not None]
-            is_told = any(np.size(each) >= _TELLING for each in weights)
             digests = [hash(np.asarray(each).tobytes()) for each in weights]
-            own = (self.kinds[number], *digests) if is_told else ()
-            self._anchors[number] = own
+            is_told = any(np.size(each) >= _TELLING for each in weights)
+            self._anchors[number] = (self.kinds[number], *digests) if is_told else ()
         return self._anchors[number]
 
 
@@ -153,8 +152,9 @@ def alike_weights(first: Graph, second: Graph) -> Mapping[int, Sequence[int]]:
             weight = max(told, key=np.size, default=None) if graph.is_quantised else None
             if weight is not None and weight.size and np.isfinite(weight).all():
                 side[kind, weight.shape][number] = [_direction(weight, axis) for axis in (0, -1)]
-            elif graph.anchor(number):
-                side[graph.anchor(number)][number] = [[1.0]]
+            elif stored and (graph.is_quantised or graph.anchor(number)):
+                digests = (hash(np.asarray(each).tobytes()) for each in stored)
+                side[kind, *digests][number] = [[1.0]]
     found = dict[int, Sequence[int]]()
     for key in sides[0].keys() & sides[1].keys():
         ours, theirs = (np.array([*side[key].values()]) for side in sides)

@@ -155,7 +155,7 @@ class Pairing:
             found.update(self._makers_of_partners(output))
         alike = self._weighted.get(number, ())
         for partner in alike:
-            found[partner] += _STRONG if len(alike) == 1 else 1
+            found[partner] += _STRONG if len(alike) == 1 and self.second.anchor(number) else 1
         return Counter({p: n for p, n in found.items() if self._may_pair(number, p)})
 
     def _makers_of_partners(self, output: str) -> Iterator[int]:
