@@ -50,8 +50,9 @@ def torch_products():
     def bmm(a, b):
         return torch.bmm(a.expand(4, *a.shape), b.expand(4, *b.shape))[0]
 
-    def biased(a, b):
-        return functional.linear(a, b.T.contiguous(), torch.zeros(b.shape[1]))
+    def linear(kind, a, b, bias):
+        rows, weights = (held(kind)(np.repeat(each[None], 8, 0)) for each in (a, b))
+        return float(functional.linear(rows, weights, held(kind)(np.full(8, bias)))[0, 0])
 
     def conv2d(a, b):
         image = held("float32")(a)[None, :, None, None].repeat(1, 1, _IMAGE, _IMAGE)
@@ -65,7 +66,8 @@ def torch_products():
     for kind in ("float32", "bf16"):
         yield "sum", None, kind, lambda a, kind=kind: float(held(kind)(a).sum())
     yield "bmm of 4", (8, 8), "float32", _matrices(bmm, held("float32"), 8, 8)
-    yield "linear, bias 0", (8, 8), "float32", _matrices(biased, held("float32"), 8, 8)
+    for kind in ("float32", "bf16"):
+        yield "linear with a bias", (8, 8), kind, functools.partial(linear, kind)
     yield "conv2d of 3x3 by 1x1", (9, 8), "float32", conv2d
     yield "_int_mm", (32, 32), "int8", _matrices(torch._int_mm, held("int8"), 32, 32)
 
@@ -176,7 +178,9 @@ def _rule(result):
     if result.spec is None:
         return result.rule
     rounded = result.facts.get("result")
-    return f"`{result.spec}`" + (f"; the last sum is rounded to {rounded}" if rounded else "")
+    ends = f"; the last sum is rounded to {rounded}" if rounded else ""
+    has_bias = "sum" in result.facts and "bias=" not in result.spec
+    return f"`{result.spec}`{ends}" + (f"; the bias {result.facts['bias']}" if has_bias else "")
 
 
 def _processor():
