@@ -87,12 +87,14 @@ class NumericTensor:
     @cached_property
     def mean(self) -> float:
         """The mean."""
-        return float(self.array.mean(dtype=np.float64))
+        with np.errstate(invalid="ignore"):  # NaN of infinities, as in masks
+            return float(self.array.mean(dtype=np.float64))
 
     @cached_property
     def spread(self) -> float:
         """The standard deviation."""
-        return float(self.array.std(dtype=np.float64))
+        with np.errstate(invalid="ignore"):
+            return float(self.array.std(dtype=np.float64))
 
     @cached_property
     def ordered(self) -> Array:
