@@ -302,7 +302,7 @@ def _spell(value: Any, packages: set[str]) -> str:
     A function is told by where it stands and what it holds: the sources of its package are told by
     the folder. Raises TypeError for what might hold anything.
     """
-    if isinstance(value, FunctionType):
+    if isinstance(value, FunctionType) and "." in value.__module__:
         packages.add(value.__module__.rpartition(".")[0])
         holds = [cell.cell_contents for cell in value.__closure__ or ()]
         place = (value.__module__, value.__qualname__, *value.__code__.co_positions())
