@@ -194,7 +194,7 @@ def test_a_side_that_took_no_turns_has_the_quiet_means_of_its_runs_less_the_prof
     result = measured_side("now", trace, [], [])
     total = trace.runs[0].instrumented_us
     raw = trace.runs[0].samples[total <= np.median(total)].mean(axis=0, dtype=np.float64)
-    assert np.nansum(result.time_us) <= result.wall.mean + 1e-6
+    assert np.nansum(result.time_us) <= result.wall.mean + 1e-3  # a nanosecond
     assert (np.isnan(result.time_us) == trace.nodes["time_us"].isna()).all()
     by_kernel = {
         kernel.name: value for kernel, value in zip(trace.runs[0].kernels, raw, strict=True)
