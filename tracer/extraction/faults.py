@@ -226,5 +226,5 @@ class Overflow(Fault):
         seen = self.runner.observe(case, self.sides[0])
         if seen.error or not seen.overflows:
             return None
-        accumulator = self.sides[0].accumulator
-        return Finding(f"all sums fit {accumulator}", f"{seen.overflows:,} sums overflow")
+        own = self.sides[0].accumulator
+        return Finding(f"all sums fit accumulator {own}", f"sums that overflow: {seen.overflows:,}")

@@ -78,7 +78,7 @@ sys.exit(int(np.median(ratios) > {allowed!r}))
 
 _OVERFLOW = """
 overflows = count_overflows(model, "{accumulator}", feeds)
-print(f"{{overflows}} sums overflow {accumulator}")
+print(f"sums that overflow accumulator {accumulator}: {{overflows}}")
 sys.exit(int(overflows > 0))
 """
 
