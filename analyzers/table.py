@@ -60,7 +60,7 @@ def own_rows(trace: Trace, run: Run) -> pd.DataFrame:
     own = pd.Series(True, nodes.index)
     for name, value in run.key.items():
         own &= nodes[name].isna() if value is None else (nodes[name] == value).fillna(False)
-    return nodes[own.astype(bool)]
+    return nodes if own.all() else nodes[own.astype(bool)]
 
 
 def rows_of(trace: Trace, run: Run) -> pd.DataFrame:

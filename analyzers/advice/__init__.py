@@ -15,7 +15,7 @@ from tracer.analyzers.grouping import by_node
 from tracer.analyzers.roofline import ABOVE, CACHE, INT8, MEMORY, arithmetic
 from tracer.analyzers.views.text import duration
 from tracer.records.environment import Peaks
-from tracer.records.trace import Kernel, Run, Trace
+from tracer.records.trace import Kernel, Run, Trace, plain_cells
 from tracer.text import agree, brief
 
 _SURE = 0.5
@@ -97,9 +97,8 @@ class Evidence:
         `with_bounds` keeps rows whose time is only a bound, for what is measured before it is told.
         """
         folded = by_node(nodes)
-        masked = [name for name, kind in folded.dtypes.items() if kind in _MASKED]
-        # plain floats are one block of memory: rules choose rows dozens of times
-        folded = folded.astype(dict.fromkeys(masked, "float64")).copy()
+        # plain floats and names are two blocks of memory: rules choose rows dozens of times
+        folded = pd.DataFrame({name: plain_cells(folded[name]) for name in folded})
         sums = folded.assign(energy_share=folded["energy"] / folded["energy"].sum())
         sums = sums[sums["outputs"].notna() & sums["energy_share"].notna()]
         known = (folded["time_us"] > 0) & (with_bounds | (folded["time_us_ci95_low"] != 0))
@@ -183,8 +182,6 @@ class Evidence:
         return self.rows_of((kernel,))
 
 
-_MASKED = ("Int64", "Float64")
-"""Types of pandas in which each column has memory of its own."""
 Rule = Callable[[Evidence], Advice | None]
 """Returns None if the figures do not support the advice."""
 

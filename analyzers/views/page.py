@@ -14,7 +14,7 @@ from tracer.analyzers.options import DEFAULT_TOP, ViewOptions
 from tracer.analyzers.views.text import FORMATS, FULL_FORMATS, plural, time_number, time_unit
 from tracer.inputs.feedset import CHOSEN
 from tracer.records.columns import PAGE_RANK, ColumnSpec, Dtype, Fold
-from tracer.records.trace import INCOMPLETE
+from tracer.records.trace import INCOMPLETE, plain_cells
 from tracer.text import brief, line
 
 
@@ -92,8 +92,8 @@ def longest_rows(table: pd.DataFrame) -> tuple[str, list[tuple[str, float]]]:
 Cut = Literal["begin", "middle", "end", "text"]
 """The part of a long name that a narrow terminal leaves out; a text has lines instead."""
 
-Row: TypeAlias = "pd.Series[Any]"
-"""A row of a table, its numbers as floats."""
+Row: TypeAlias = Mapping[Any, Any]
+"""The cells of a row by their columns, numbers as floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,25 +140,24 @@ class Table:
         With `on_page`, columns that only a wide terminal has room for are left out.
         """
         rows = self.rows.head(top) if self.is_long and top else self.rows
-        numeric = [name for name in rows.columns if pd.api.types.is_numeric_dtype(rows[name])]
-        rows = rows.astype(dict.fromkeys(numeric, "float64"))
+        cells = {name: plain_cells(rows[name]).tolist() for name in rows.columns}
         units = {}
         for times in {column.times for column in self.columns}:
-            known = [name for name in times if name in rows]
-            largest = rows[known].replace(math.inf, math.nan).abs().max().max() if known else 0.0
-            scale, units[times] = time_unit(largest)
-            rows = rows.assign(**{name: rows[name] / scale for name in known})
-        each_row = [row for _, row in rows.iterrows()]  # pandas makes them slowly
+            known = [name for name in times if name in cells]
+            finite = [abs(x) for name in known for x in cells[name] if math.isfinite(x)]
+            scale, units[times] = time_unit(max(finite, default=0.0))
+            cells |= {name: [x / scale for x in cells[name]] for name in known}
+        each_row = [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
         texts = [
             (
                 replace(column, header=column.header.replace("µs", units[column.times])),
                 [column.text(row) for row in each_row],
             )
             for column in self.columns
-            if column.field in rows and not (on_page and column.rank >= PAGE_RANK)
+            if column.field in cells and not (on_page and column.rank >= PAGE_RANK)
         ]
-        shown = [(column, cells) for column, cells in texts if any(map(str.strip, cells))]
-        return [c for c, _ in shown], list(zip(*(cells for _, cells in shown), strict=True))
+        shown = [(column, text) for column, text in texts if any(map(str.strip, text))]
+        return [c for c, _ in shown], list(zip(*(text for _, text in shown), strict=True))
 
 
 _DOUBTS = (

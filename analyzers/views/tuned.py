@@ -88,7 +88,7 @@ def report(result: Tuned, options: ViewOptions) -> Content:
             "memory_bytes": result.memory_bytes, "difference": result.difference,
         }  # fmt: skip
         rows = pd.concat([pd.DataFrame([best]).astype(object), rows]).reset_index(drop=True)
-    rows["interval"] = [_range(row) for _, row in rows.iterrows()]
+    rows["interval"] = [_range(row) for row in rows.to_dict("records")]
     names = [*(spec.name for spec in _SPECS), *_INTERVAL]
     rows = rows[names].astype({spec.name: spec.dtype for spec in _SPECS} | _INTERVAL)
     run = RunContent(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from tracer.errors import UsageError
@@ -375,3 +376,13 @@ def typed_table(table: pd.DataFrame) -> pd.DataFrame:
             numbers = pd.to_numeric(column) if dtype == "Int64" else column
             columns[name] = numbers.astype(dtype).array
     return pd.DataFrame(columns, index=pd.RangeIndex(len(table)))
+
+
+def plain_cells(column: pd.Series[Any]) -> npt.NDArray[Any]:
+    """Returns the cells of a column: numbers as float64, NaN where they are missing, else objects.
+
+    Rows of such columns are chosen and read several times as fast as those of pandas' own types.
+    """
+    if pd.api.types.is_numeric_dtype(column):
+        return column.to_numpy("float64", na_value=math.nan)
+    return column.to_numpy(object)

@@ -303,7 +303,9 @@ def _changes(result: Comparison, index: int) -> Mapping[str, Any]:
     known: dict[str, pd.Series[Any]] = {
         "change_us": layers[f"change_us_{end}"].where(layers[f"significant_{end}"].astype(bool)),
         "ratio": layers[f"ratio_{end}"],
-        "ratio_interval": pd.Series([bounds(row) for _, row in layers.iterrows()], dtype="object"),
+        "ratio_interval": pd.Series(
+            [bounds(row) for row in layers.to_dict("records")], dtype="object"
+        ),
     }
     for other, each in enumerate(result.sides):
         known[f"time_us_{letter(other)}"] = layers[f"time_us_{letter(other)}"]
