@@ -5,6 +5,7 @@ import gc
 import os
 import sys
 from dataclasses import replace
+from itertools import groupby
 
 # Before anything imports torch: two threads for each small tensor wait for each other, and where
 # the tests share the processors they wait for long. Tests that need several threads ask for them.
@@ -18,7 +19,7 @@ from tracer.support import files
 
 # A commit fails for its own faults: examples are those of the test's own source, and few. The long
 # run, `make test-all`, takes others each time, and more. No example is too slow: machines are busy.
-settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("steady", deadline=None, derandomize=True, max_examples=15)
 settings.register_profile("random", deadline=None, derandomize=False)
 settings.load_profile("steady")
 
@@ -26,10 +27,20 @@ settings.load_profile("steady")
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items):
-    """Long tests begin first: at the end, all processors but one would wait for them."""
+    """Of a test that is marked `one_in(n)`, each commit has the first case and each nth after it.
+
+    Long tests begin first: at the end, all processors but one would wait for them.
+    """
+    days = [item for item in items if item.get_closest_marker("nightly") is None]
+    for _, cases in groupby(days, lambda item: getattr(item, "function", None)):
+        for position, item in enumerate(cases):
+            if (mark := item.get_closest_marker("one_in")) and position % mark.args[0]:
+                item.add_marker(pytest.mark.nightly)
+    result = yield
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

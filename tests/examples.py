@@ -5,9 +5,9 @@ from hypothesis import settings
 
 
 def examples(most):
-    """Settings of a test: `most` examples, or a sixth where they are the same each time."""
+    """Settings of a test: `most` examples, or a tenth where they are the same each time."""
     return settings(
-        max_examples=max(most // 6, 4) if settings.default.derandomize else most, deadline=None
+        max_examples=max(most // 10, 4) if settings.default.derandomize else most, deadline=None
     )
 
 

@@ -176,6 +176,7 @@ def drawn(op, random, reach):
     return x, w, w.reshape(2, 30, 9), patches(x, slid, 0).reshape(30, 9, -1)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("op", ["Gemm", "Conv"])
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_whole_node_adds_as_the_loop_does(name, op):
@@ -198,6 +199,7 @@ def test_a_whole_node_adds_as_the_loop_does(name, op):
     assert (sums.tally.saturation_events.sum() > 0) == (name in OVERFLOW)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("op", ["Gemm", "Conv"])
 def test_a_tpu_multiplies_bf16_and_adds_fp32(op):
     random, row = np.random.default_rng(5), row_of("TPU")

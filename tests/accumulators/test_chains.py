@@ -50,6 +50,7 @@ def compare(loaded, policy, x, threads=None):
     return whole.steps, fused.steps
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "path", ["lenet/lenet", "resnet_cifar/resnet20", "transformer/transformer"]
 )
@@ -162,6 +163,7 @@ CONSTANTS = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", sorted({*chains.OF_ONE} - {"Clip", "Swish"}))  # opset 20
 @settings(max_examples=4, deadline=None)
 @given(
@@ -211,6 +213,7 @@ REDUCTIONS = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("node", sorted(REDUCTIONS))
 @settings(max_examples=6, deadline=None)
 @given(BYTES, st.data(), st.sampled_from([5, 8, 11, 24]))
@@ -248,6 +251,7 @@ def test_reductions_of_bytes_are_those_of_blocks(node, kind, data, bits):
         assert each.guaranteed == others[key].guaranteed
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "accumulator",
     at_night(

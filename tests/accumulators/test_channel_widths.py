@@ -70,6 +70,7 @@ def sums(bits):
     return trace, next(each for each in trace.runs[0].sums if each.node == CONV)
 
 
+@pytest.mark.nightly
 def test_a_network_its_table_and_its_file(tmp_path):
     trace, own = sums("/".join(map(str, WIDTHS)))
     trace.save(tmp_path / "widths.trace")

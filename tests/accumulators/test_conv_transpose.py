@@ -61,6 +61,7 @@ CASES = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("bits", [8, 12, 15, 16, 40])
 @pytest.mark.parametrize("options", CASES)
 def test_terms_are_added_by_channel_then_in_the_order_of_the_input(options, bits):
@@ -95,6 +96,7 @@ def worst(w, options, size):
     )
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("order", ["sequential", "tree", "chunked(5)"])
 @pytest.mark.parametrize("size", [(1, 1), (1, 2), (2, 2), (5, 6)])
 @pytest.mark.parametrize("options", CASES)

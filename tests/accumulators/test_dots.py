@@ -162,6 +162,7 @@ def test_a_million_sums():
     assert count >= 1_000_000
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("bits", at_night(range(2, 65), but=[*range(2, 65, 3), 31, 32, 63]))
 @pytest.mark.parametrize("overflow", ["saturate", "wrap", "zero"])
 def test_every_width(bits, overflow):
@@ -252,6 +253,7 @@ def test_an_order_of_ones_own(order, overflow):
         block(bits, ("int8", "uint8"), shape, Accumulator(bits, overflow, order), 8).count()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kinds", [("int8", "uint8"), ("int4", "uint4"), ("int16", "uint16")])
 @pytest.mark.parametrize("share", [1.0, 0.01])
 def test_operands_at_their_ends(kinds, share):

@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from tests.accumulators.float_loops import convolved, multiplied, summed
 from tests.accumulators.nodes import model, narrowed, plain
-from tests.examples import at_night
+from tests.examples import at_night, examples
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.spec.policy import parse_policy
 from tracer.errors import ModelError, UsageError
@@ -77,7 +77,7 @@ def convolutions(draw: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, 
 
 @pytest.mark.parametrize("name", TYPES)
 @given(convolutions())
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_a_convolution_is_that_of_a_loop(name, case):
     x, w, bias, options = case
     inputs = {"x": x, "w": w} | ({} if bias is None else {"b": bias})
@@ -320,6 +320,7 @@ def small() -> onnx.ModelProto:
     return model(SMALL, **{name: drawn(rng, *shape) for name, shape in weights.items()})
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("accumulator", "operands"),
     at_night(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.accumulators.float_errors import histogram, relative_errors
@@ -67,7 +67,7 @@ def test_bins_have_all_errors_below_their_limit_and_none_below_the_limit_before(
 
 
 @given(st.integers(0, 2**32), st.integers(0, 40), st.integers(0, 40))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_parts_in_any_order_have_the_statistics_of_the_whole(seed, first, second):
     one, two = drawn(seed, first), drawn(seed + 1, second)
     whole = tally(tuple(map(np.concatenate, zip(one, two, strict=True))))

@@ -141,6 +141,7 @@ def test_rows_are_summed_as_by_the_oracle(count, width, depth, accumulator, data
         np.testing.assert_array_equal(out.T, values)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("model", ["lenet/lenet", "resnet_cifar/resnet20"])
 @pytest.mark.parametrize("bits", at_night([11, 14, 17], but=[11]))
 def test_a_network_is_that_of_the_passes_of_numpy(monkeypatch, model, bits):

@@ -250,6 +250,7 @@ def test_sums_are_rounded_up_as_often_as_the_dropped_part_says():
     assert (np.abs(ups / 4000 - share) <= 5 * np.sqrt(share * (1 - share) / 4000)).all()
 
 
+@pytest.mark.nightly
 def test_whole_commands_know_shifts_and_spills():
     lenet = "models/lenet/lenet.int8.onnx"
     tries = "32,20(order=tiles(64:20:>>4)),32(order=tiles(spill=64:9:>>2))"

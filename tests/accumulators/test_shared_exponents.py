@@ -147,6 +147,7 @@ def test_blocks_are_spelled_as_they_are_read():
         FixedPoint(8, 0).shared(np.array([1, np.inf], np.float32), 2)
 
 
+@pytest.mark.nightly
 def test_whole_commands_share_exponents_and_name_the_nodes_that_do_not():
     wide, narrow, short = (
         tracer.interpret(LENET, accumulator=bits, fixed=fixed, batch=2)

@@ -107,6 +107,7 @@ def test_many_terms_pass_from_panel_to_panel():
 ZEROS = (np.zeros((2, 3), np.int64), np.zeros((3, 9), np.int64), np.zeros(2, np.int64))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize("overflow", ["saturate", "symmetric"])
 def test_sums_of_zeros_never_leave_the_range(overflow, bits):

@@ -166,6 +166,7 @@ def test_an_overflow_that_is_an_error_names_no_width_below_0():
         narrowed(proto, parse_policy("u9(overflow=error)"), x)
 
 
+@pytest.mark.nightly
 def test_whole_commands_take_unsigned_accumulators():
     sweep = tracer.what_if(LENET, "32,u24,u24(overflow=wrap)", "digits",
                            options=WhatIfOptions(limit=20))  # fmt: skip

@@ -24,6 +24,7 @@ def range_of(proto: onnx.ModelProto, name: str) -> ValueRange:
     return ValueRanges(model, StoredValues(model)).of(name, model.scopes[0])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_a_network_quantised_in_its_graph_has_the_widths_of_its_integers(bits):
     proto, layers = network(bits, bits)

@@ -159,6 +159,7 @@ def moving(graph):
     return found - inputs
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("level", at_night(["BASIC", "EXTENDED", "ALL"], but=["ALL"]))
 @pytest.mark.parametrize("name", MODELS)
 def test_tensors_that_keep_their_names_in_an_optimised_graph_are_mapped(name, level, tmp_path):
@@ -197,6 +198,7 @@ def test_a_float_type_an_opset_and_a_folded_normalisation(tmp_path):
     assert change.what.startswith("opset ")
 
 
+@pytest.mark.nightly
 def test_traces_of_both_give_times_and_a_report_shows_both(tmp_path):
     first, second = tmp_path / "a.onnx", tmp_path / "b.onnx"
     onnx.save(onnx.load(path_of("lenet/lenet")), first)
@@ -265,6 +267,7 @@ QUANTISED = [(name, form) for name in FLOATS for form in ("qdq", "qoperator")]
 QUANTISED += [("llama/llama", "int4")]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "form"), at_night(QUANTISED, but=QUANTISED[:4]))
 def test_tensors_that_survive_quantisation_are_mapped(name, form, tmp_path):
     """Ranges of noise leave no value alike; a Relu that they cut off has the tensor it read."""

@@ -8,11 +8,12 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import tracer
+from tests.examples import examples
 from tests.graphs import BRANCHES, DATA_DEPENDENT, parse, residual
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.memory import memory
@@ -160,7 +161,7 @@ def requested(proto):
     ]
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(networks())
 def test_onnxruntime_asks_for_what_liveness_says(proto):
     """In a first run without optimisation: all but the feeds, which are the caller's.

@@ -56,6 +56,7 @@ def test_rotary_embedding_of_onnx():
     check(kernel_of("RotaryEmbedding", list(inputs), inputs, domain="", **options))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("given", ["", "mask", "bool", "causal", "past", "groups"])
 def test_attention_of_onnx(given):
     heads = (2, 4, 9, 16)
@@ -91,6 +92,7 @@ MULTI_HEAD = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("queries", "keys", "heads", "size", "given"), MULTI_HEAD)
 def test_multi_head_attention(queries, keys, heads, size, given, threads):
@@ -118,6 +120,7 @@ def test_multi_head_attention(queries, keys, heads, size, given, threads):
     assert rule.facts["end"] == ("quotient" if given in ((), ("bias",)) else "softmax")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("tokens", "past", "options"),
     [

@@ -28,6 +28,7 @@ def lanes(a, b, start, first):
     return whole
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("function", "operands", "spec", "place"),
     [
@@ -57,6 +58,7 @@ def saturating(a, b, bias, bits):
     return bias
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("function", "spec", "place"),
     [
@@ -76,6 +78,7 @@ def test_the_place_of_a_bias_of_integers_is_found(function, spec, place):
     assert (result.spec, result.facts["bias"]) == (spec, place), result.reason
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("factor", [2, None])
 def test_a_bias_that_is_scaled_or_added_amid_the_terms_is_not_known(factor):
     def product(a, b, bias):
@@ -96,6 +99,7 @@ def test_an_argument_that_has_a_default_is_a_bias_by_its_name_alone():
     assert "bias" not in claim(lambda a, b, out=None: total(a, b, np.float32(0), np.float32)).facts
 
 
+@pytest.mark.nightly
 def test_the_bias_of_torch_has_a_place():
     torch = pytest.importorskip("torch")
 

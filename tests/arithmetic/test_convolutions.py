@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+from tests.examples import examples
 from tracer.arithmetic import runs
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.known_rules import KnownRules
@@ -90,7 +91,7 @@ def forms(draw):
 
 
 @given(forms())
-@settings(max_examples=25, deadline=None)
+@examples(40)
 def test_any_form_has_the_bits_of_onnxruntime(form):
     assert_equal_bits(convolution(*form))
 
@@ -134,6 +135,7 @@ def test_activations_with_parameters_have_the_bits_of_onnxruntime(activation, nu
         assert_equal_bits(kernel)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("level", ["none", "extended", "all"])
 @pytest.mark.parametrize("name", ["lenet/lenet", "resnet_cifar/resnet20"])

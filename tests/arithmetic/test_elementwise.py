@@ -24,6 +24,7 @@ def revealed(op_type, shapes, attributes=None, domain="", opset=21, threads=1):
     return kernel, replay, reveal(replay, kernel)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     ("op_type", "attributes", "domain", "opset"),
@@ -127,6 +128,7 @@ def count_of_unequal(op_type, runtime, first, step):
 SIZE = 1 << 20
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("op_type", FUNCTIONS)
 def test_functions_of_numbers_of_all_sizes(op_type):
     """2^20 of all 2^32 numbers, as far apart as can be: each exponent and sign has 2048."""

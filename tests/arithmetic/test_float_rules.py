@@ -52,6 +52,7 @@ def test_random_rules_are_revealed():
     assert right == 3, unknown
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "spec",
     at_night(
@@ -172,6 +173,7 @@ def card(form, result, **changes):
     return product
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("form", "result", "spec"),
     [("fp16", "fp16", "bfma(16,25,fp32,least=-133)"),
@@ -185,6 +187,7 @@ def test_products_of_a_card_are_named_by_their_preset(form, result, spec):
     assert found.facts.get("result") == (result if result != "fp32" else None)
 
 
+@pytest.mark.nightly
 def test_parts_of_a_sum_that_is_rounded_at_last_are_told_apart():
     """Random products seldom tell sums of 48 from those of 32, once they are rounded to half."""
     found = claim(card("fp16", "fp16", promote=48), 128)

@@ -43,6 +43,7 @@ def forms(a, b, threads=1, weights=None):
     yield make("QGemm", [*linear, bias], *fused, alpha=0.7)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("threads", at_night([1, 2], but=[2]))
 @pytest.mark.parametrize(("a", "b"), [(U, S), (U, U), (S, S)])
 def test_integer_products_have_the_bits_of_onnxruntime(a, b, threads):

@@ -66,6 +66,7 @@ def test_random_rules_are_revealed():
     assert right == 1, unknown
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "spec",
     at_night(
@@ -106,6 +107,7 @@ def pairs(a, b):
     return np.clip(products[0::2] + products[1::2], -(2**15), 2**15 - 1).sum()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("function", "operands", "spec"),
     [

@@ -106,6 +106,7 @@ def rules(tmp_path_factory):
     return KnownRules(tmp_path_factory.mktemp("rules"))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("net", "op_type", "change", "cause"), PLANTED, ids=[f"{p[1]}: {p[3]}" for p in PLANTED]
 )

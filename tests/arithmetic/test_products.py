@@ -36,6 +36,7 @@ def check(kernel):
     return rule
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("stored", [(), (1,), (0,)])
 @pytest.mark.parametrize(
@@ -101,6 +102,7 @@ def test_many_products_of_any_shape(kernel):
     check(kernel)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize(("bits", "block"), [(4, 32), (4, 128), (8, 32), (2, 16)])

@@ -35,6 +35,7 @@ def check(op_type, shapes, attributes, domain="", opset=11, threads=2):
 REDUCTIONS = ("Sum", "Mean", "L1", "L2", "SumSquare", "LogSum", "Max", "Min")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("axes", [[-1], [0], [1], [2, 3], [0, 1, 2, 3], [0, 2, 3], [1, 3]])
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions(name, axes):
@@ -70,6 +71,7 @@ def test_poolings_of_other_ranks(op_type):
     check(op_type, [(2, 6, 7, 8, 9)], {"kernel_shape": [3, 3, 3], "strides": [2, 2, 2]})
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("op_type", ["GlobalMaxPool", "GlobalAveragePool"])
 @pytest.mark.parametrize("domain", ["", BLOCKED])
 @pytest.mark.parametrize("size", [(7, 7), (12, 13), (1, 1)])

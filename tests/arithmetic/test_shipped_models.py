@@ -31,6 +31,7 @@ def rules(tmp_path_factory):
     return KnownRules(tmp_path_factory.mktemp("rules"))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("model", "level", "threads"), [*QUICK, *OTHERS])
 def test_kernels_and_outputs_have_the_bits_of_onnxruntime(model, level, threads, rules):
     verdicts, outputs = verdicts_of(loading.load(MODELS / model), rules, level, threads)

@@ -4,13 +4,14 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.simulated_cluster import MEASURED, Cluster, Costs, sweep
+from tests.examples import examples
 
 FREE = Costs(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, math.inf, 0.0, 0.0, 0.0)
-quick = settings(max_examples=40, deadline=None)
+quick = examples(40)
 durations = st.lists(st.floats(0.01, 10), min_size=1, max_size=60)
 
 
@@ -63,6 +64,7 @@ def test_the_model_reaches_all_workers_in_a_tree():
     assert Cluster(costs, 1023, [99.0] * 2046).run().seconds == pytest.approx(10 + 2 * 99)
 
 
+@pytest.mark.nightly
 def test_a_thousand_workers_compute_more_than_seven_tenths_of_the_time():
     assert sweep(MEASURED, 1000, 1e9, 4.0).busy >= 0.7
     assert sweep(MEASURED, 4000, 1e9, 0.5).busy < 0.7  # the scheduler

@@ -121,6 +121,7 @@ def test_the_card_is_what_nvidia_smi_says(tmp_path):
     assert read_card(str(program)) is None and read_card(str(tmp_path / "none")) is None
 
 
+@pytest.mark.nightly
 def test_the_machine_is_described(tmp_path):
     output = tmp_path / "card.json"
     command = [sys.executable, "-m", "tests.card", "--part", "machine", "-o", str(output)]

@@ -81,6 +81,7 @@ PLANTED = [
 ]  # fmt: skip
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("case", "rule", "spec"), PLANTED, ids=lambda each: str(each)[:60])
 def test_the_rule_that_is_planted_in_a_product_is_found(case, rule, spec):
     product = Planted(case, rule)

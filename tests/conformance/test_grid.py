@@ -9,6 +9,7 @@ from tests.conformance.operators import operators
 VERSIONS = grid.without_cases()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("key", VERSIONS, ids=lambda key: f"{key[0]}.{key[1]}-{key[2]}".strip("."))
 def test_version(key):

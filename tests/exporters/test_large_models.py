@@ -62,6 +62,7 @@ def test_a_large_model_of_chainer_goes_to_two_files_as_well(target, large):
     np.testing.assert_allclose(ours, link(x).array, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_a_large_model_named_by_its_code_is_cached_with_its_weights(large, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     code = tmp_path / "net.py"

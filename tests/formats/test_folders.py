@@ -20,6 +20,7 @@ def run(capfd, *args):
     return code, out, err
 
 
+@pytest.mark.nightly
 def test_a_folder_gets_every_format_that_fits(capfd, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, _, err = run(capfd, "-o", "all/")

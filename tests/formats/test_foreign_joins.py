@@ -81,6 +81,7 @@ def test_nodes_of_bodies_have_the_times_of_their_events(naming, tmp_path):
         assert times[place] == pytest.approx(each, abs=3)  # µs are rounded in each of 3 rounds
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("naming", NAMINGS)
 @pytest.mark.parametrize("level", LEVELS)
 def test_nodes_that_survive_an_optimisation_are_found_by_index(level, naming, tmp_path):
@@ -98,6 +99,7 @@ def test_nodes_that_survive_an_optimisation_are_found_by_index(level, naming, tm
     assert added <= {"runtime:ReorderOutput", "runtime:ReorderInput"}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("level", LEVELS)
 def test_names_do_not_matter(level, tmp_path):
     feeds = {"x": np.ones((2, 3, 16, 16), np.float32)}
@@ -125,6 +127,7 @@ def without(*dropped, nameless=True):
     return older
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "older",
     [without(), without(nameless=False), without("index"), without("index", nameless=False),
@@ -152,6 +155,7 @@ def test_events_without_a_name_keep_their_operators(tmp_path):
     assert nodes["time_us"].tolist() == [120, 15, 240] and nodes["calls"].tolist() == [1, 1, 1]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("kernels", "rows", "idle"),
     [

@@ -45,6 +45,7 @@ def events(tmp_path_factory):
     return json.loads(path.read_text())
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("by_start", "is_one_line"),
     at_night(product((True, False), repeat=2), but=[(True, True), (False, False)]),

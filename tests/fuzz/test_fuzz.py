@@ -51,6 +51,7 @@ print(hashlib.sha256(b"".join(each.content for each in made)).hexdigest())
 """
 
 
+@pytest.mark.nightly
 def test_a_mutant_does_not_depend_on_the_process():
     assert python("-c", SAME, PYTHONHASHSEED="1") == python("-c", SAME, PYTHONHASHSEED="2")
 

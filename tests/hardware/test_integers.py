@@ -149,6 +149,7 @@ def test_every_preset_of_integers_has_a_rule_here():
     assert RULES.keys() == INTEGERS.keys()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("depth", at_night(DEPTHS, but=[1, 3, 8, 17, 257]))
 @pytest.mark.parametrize("name", RULES)
 def test_presets_are_their_rules(name, depth):
@@ -164,6 +165,7 @@ def test_presets_are_their_rules(name, depth):
         np.testing.assert_array_equal(sums.values, expected)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("depth", [255, 256, 257, 512])
 @pytest.mark.parametrize("weight", [127, -127])
 def test_fbgemm_spills_every_256_terms(depth, weight):
@@ -175,6 +177,7 @@ def test_fbgemm_spills_every_256_terms(depth, weight):
     assert value == acc16([255 * weight] * depth) == depth // 256 * end + last
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", RULES)
 def test_presets_subtract_zero_points_where_they_say(name):
     """In a whole node: the activation has a zero point, which is in the sum or not."""
@@ -295,6 +298,7 @@ LAYERS = {  # input channels, output channels, groups, kernel, stride, pad
 }  # fmt: skip
 
 
+@pytest.mark.one_in(3)
 @needs_pairs
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("layer", LAYERS)
@@ -327,6 +331,7 @@ GEOMETRIES = {  # input channels, output channels, groups, kernel
 }  # fmt: skip
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.skipif("avx2" not in FLAGS or "vnni" in FLAGS, reason="needs AVX2 without VNNI")
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize(
@@ -359,6 +364,7 @@ def test_convolutions_saturate_as_in_onnxruntime(kinds, geometry):
     assert (wide == theirs).all() == (kinds != ("uint8", "int8") or geometry == "depthwise")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.skipif("avx2" not in FLAGS, reason="needs AVX2")
 @pytest.mark.parametrize(
     "name",

@@ -45,6 +45,7 @@ def total(preset, operands, left, right, start=0.0):
         return sum_products(*sides, np.float32([start]), accumulator).values[0, 0]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("preset", "operands"), ROWS)
 def test_a_published_row_of_a_card(preset, operands):
     left, right, start, want = ROWS[preset, operands]
@@ -177,6 +178,7 @@ def write(folder, changed):
         (place / f"d_{card}_fp32.txt").write_text(f"{int(want, 16) ^ changed:032b}\n")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("changed", "code"), [(0, 0), (1, 1)])
 def test_the_command_compares_a_folder_of_results(changed, code, tmp_path, monkeypatch, capsys):
     write(tmp_path, changed)

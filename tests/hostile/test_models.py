@@ -36,6 +36,7 @@ def stored(tmp_path):
     return store
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "name", at_night([*CASES][::4], but=[*CASES][::12])
 )  # the interpreter loads them all
@@ -45,6 +46,7 @@ def test_count(name, stored, capfd):
     assert code == 0 or str(file) in line
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", RUN)
 def test_interpret(name, stored, capfd):
     file = stored(name)
@@ -55,6 +57,7 @@ def test_interpret(name, stored, capfd):
 SUMS = [name for name in RUN if any(op in name for op in ("Conv", "weight", "external", "Einsum"))]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", SUMS)
 def test_narrow_sums(name, stored, capfd):
     file = stored(name)

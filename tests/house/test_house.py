@@ -66,6 +66,7 @@ def test_a_package_without_a_budget_is_above_it(root):
     assert "lines of tracer/a: 12, allowed 0" in excesses(root)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.needs("sklearn")
 @pytest.mark.parametrize(
     "call", ["profile", "count", pytest.param("what_if", marks=pytest.mark.nightly)]

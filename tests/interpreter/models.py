@@ -83,7 +83,7 @@ def parsed(text: str) -> onnx.ModelProto:
 
 
 quick = settings(
-    max_examples=24 if settings.default.derandomize else 60,
+    max_examples=12 if settings.default.derandomize else 60,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

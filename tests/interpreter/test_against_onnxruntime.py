@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.interpreter.models import agree, normal, quick, single
 from tracer.interpreter.interpreter import Interpreter
 
@@ -137,7 +138,7 @@ def test_gather_and_scatter_by_tuples(batch_dims, depth):
         agree(single("ScatterND", feeds, reduction="add"), feeds)
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=examples(150).max_examples)
 @given(
     st.lists(
         st.tuples(

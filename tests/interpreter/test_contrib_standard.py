@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.interpreter.models import agree, fused, normal, quick
 
-few = limited(quick, max_examples=30)
+few = limited(quick, max_examples=quick.max_examples // 2)
 
 SQUARE = normal(2, 3, 3)
 CASES = {

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+from tests.examples import examples
 from tests.graphs import BRANCHES, residual
 from tests.interpreter.models import parsed
 from tracer.errors import ModelError, TracerError
@@ -57,12 +58,7 @@ def test_what_does_not_fit_is_an_error_that_names_the_node(fault):
 SEEDS = [residual().SerializeToString(), parsed(BRANCHES).SerializeToString()]
 
 
-@settings(
-    max_examples=300,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@settings(examples(300), derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(SEEDS), st.data())
 def test_only_errors_of_ours_escape_from_a_damaged_model(seed, data):
     damaged = bytearray(seed)

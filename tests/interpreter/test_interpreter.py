@@ -223,6 +223,7 @@ def _predicted_peak(graph, sizes):
     return peak
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["resnet20", "mobilenet", "encoder"])
 def test_the_same_bits_whatever_the_number_of_threads(name):
     model = {

@@ -216,6 +216,7 @@ def changed(name, arguments, kinds, is_alone=True):
             yield (*arguments[:at], other, *arguments[at + 1 :])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("scene", SCENES)
 def test_no_compiled_function_gets_an_array_that_does_not_fit(scene, monkeypatch):
     refused = 0

@@ -93,6 +93,7 @@ def test_an_edit_of_what_kernels_share_compiles_them_anew_and_drops_the_old_code
     assert second != first
 
 
+@pytest.mark.nightly
 def test_a_tile_is_kept_for_its_step_and_the_sources_of_the_step(package):
     kept = package / "__pycache__/compiled"
     assert len(use(package.parent, STEPS)) == 2 * 6  # begin and end of each
@@ -119,6 +120,7 @@ def test_an_installation_that_cannot_be_written_keeps_code_in_the_users_cache_or
     assert "set NUMBA_CACHE_DIR to a folder that can be written" in note
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names an x86 processor")
 def test_code_for_one_processor_is_never_used_on_another(package, tmp_path):
     root, kept = package.parent, tmp_path / "kept"
@@ -167,6 +169,7 @@ def test_kernels_are_loaded_late_where_numpy_has_cost_as_much():
     assert done.stdout.split() == ["False"] * 4 + ["True"] * 2, done.stderr
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("command", [["profile", "--runs", "3"], ["fusions"]])
 def test_a_command_that_only_compares_values_of_a_small_model_loads_no_compiler(command):
     done = subprocess.run(

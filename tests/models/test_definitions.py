@@ -60,6 +60,7 @@ def test_plain_resnets_call_as_many_convolutions_as_experiment_2_saw(depth, call
     assert len(torch_convolutions(model)) == calls
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.needs("chainer")
 @pytest.mark.parametrize(("depth", "calls"), at_night(CONVOLUTIONS.items(), but=SMALL))
 def test_the_chainer_twins_own_as_many_convolutions(depth, calls):

@@ -51,6 +51,7 @@ def test_every_family_has_a_recipe_and_a_card(family):
     assert (families.FOLDER / family / "README.md").read_text("utf-8").startswith("# ")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("family", "framework"), DEFINITIONS)
 def test_onnxruntime_computes_what_the_framework_computes(
     family, framework, tmp_path, framework_outputs
@@ -67,6 +68,7 @@ def test_onnxruntime_computes_what_the_framework_computes(
         np.testing.assert_allclose(result, framework_outputs(model, x), atol=1e-4)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "variant", at_night([{"residual": "always"}, {"depth": 14}], but=[{"residual": "always"}])
 )

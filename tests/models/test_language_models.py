@@ -47,6 +47,7 @@ def exported(request, tmp_path_factory):
     return net, loading.load(path)
 
 
+@pytest.mark.nightly
 def test_tensors_have_the_names_and_axes_of_genai(exported):
     _, model = exported
 

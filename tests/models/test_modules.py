@@ -100,6 +100,7 @@ def test_a_line_does_the_work_of_the_layers_that_its_text_calls(framework, count
         assert row["macs"] == sum(inside), (source, text)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("depth", at_night(DEPTHS, but=[1, None]))
 def test_a_fused_run_has_the_same_modules_and_the_whole_time(depth, counted):
     trace = tracer.profile(families.shipped("resnet_cifar", "torch"), runs=2, warmup=1, threads=1)

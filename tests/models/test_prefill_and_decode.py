@@ -70,6 +70,7 @@ def model(request):
     return Model(*request.param)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("runner", ["interpreter", "onnxruntime"])
 @pytest.mark.parametrize("lengths", [[1] * TOKENS, [4, 1, 3, 1]], ids=["steps", "pieces"])
 def test_a_prefill_is_its_steps(model, runner, lengths):

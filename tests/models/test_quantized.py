@@ -59,6 +59,7 @@ def test_the_interpreter_predicts_what_onnxruntime_does(family):
     np.testing.assert_array_equal(ours.argmax(1), theirs.argmax(1))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("family", at_night(SHIPPED, but=["lenet", "transformer"]))
 def test_it_is_what_the_command_makes(family, tmp_path):
     path = quantised(family)

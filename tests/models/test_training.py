@@ -53,6 +53,7 @@ def trained(begin, request, folder) -> session.Session:
     return run
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("family", "framework", "arguments"), at_night(CASES, but=[*CASES[:2], CASES[-1]])
 )
@@ -188,6 +189,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(
     assert not folder.path.exists()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("framework", families.FRAMEWORKS)
 def test_the_command_prints_a_row_an_epoch_and_leaves_weights_and_model(
     framework, tmp_path, tiny_data
@@ -228,6 +230,7 @@ def test_the_help_lists_the_families():
     assert f"Families: {', '.join(families.names())}" in " ".join(messages.split())
 
 
+@pytest.mark.nightly
 def test_an_interrupted_command_keeps_its_epochs_and_says_how_to_go_on(tmp_path, tiny_data):
     out = tmp_path / "run"
     args = ["lenet", "--data", str(tiny_data), "--out", str(out)]

@@ -41,6 +41,7 @@ def _model(case: Case, is_stored: bool) -> onnx.ModelProto:
     return proto
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_every_operator_has_the_values_that_qonnx_computed(is_stored):
     """Ties beside an odd zero point round differently as integers, so they are left out."""
@@ -94,6 +95,7 @@ def _old(proto: onnx.ModelProto) -> onnx.ModelProto:
     return proto
 
 
+@pytest.mark.nightly
 def test_an_old_model_is_profiled_with_its_names():
     proto, layers = network(4, 3)
     expected = Interpreter(proto)

@@ -97,6 +97,7 @@ def test_modules_are_in_the_order_of_the_run_and_the_longest_is_brightest(browse
     assert colours[times[times.index.str.count(r"\.") == 2].idxmax()] == "rgb(254, 232, 56)"
 
 
+@pytest.mark.nightly
 def test_a_comparison_has_the_times_and_intervals_of_both_sides_in_a_row(browser, tmp_path):
     lenet = "models/lenet/lenet.onnx"
     comparison = tracer.compare(
@@ -119,6 +120,7 @@ def test_a_comparison_has_the_times_and_intervals_of_both_sides_in_a_row(browser
     assert len(browser.texts(".head .sum")) == 2  # the wall of each, one above the other
 
 
+@pytest.mark.nightly
 def test_a_narrowed_model_opens_on_its_widths(browser, tmp_path):
     result = tracer.narrow("models/lenet/lenet.int8.onnx", bits="14,16", data="digits", budget=0.0)
     browser.open(result.save(tmp_path / "n.html"))

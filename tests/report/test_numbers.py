@@ -6,10 +6,11 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tracer
+from tests.examples import examples
 from tests.graphs import integers
 from tracer.analyzers.attribution import served
 from tracer.analyzers.grouping import grouped
@@ -136,7 +137,7 @@ def test_groups_are_those_of_python(browser, of, by, request):
     assert folded <= {*shown, "nodes"} | {"timed_in"}, folded - set(shown)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=20))
 def test_numbers_are_rounded_to_seven_digits_and_not_moved(values):
     short = _rounded(np.array(values, np.float64))

@@ -76,6 +76,7 @@ def test_everything_that_acts_is_reached_with_tab(browser, resnet):
     assert reached >= {"head", "picture", "table"}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("text", "query"),
     [
@@ -127,6 +128,7 @@ def test_a_print_has_the_table_and_no_tools(browser, resnet):
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("width", [390, 800, 1280, 2560])
 @pytest.mark.parametrize("dark", [False, True])
 def test_nothing_is_wider_than_the_window(browser, resnet, width, dark):

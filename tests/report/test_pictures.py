@@ -45,6 +45,7 @@ def labels(browser, view, kind="[data-mark]"):
     )
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("view", ["graph", "roofline", "modules", "memory"])
 def test_what_is_picked_in_a_picture_is_selected_everywhere(browser, resnet, view):
     path, trace = resnet
@@ -185,6 +186,7 @@ def shown(browser):
     return browser.texts(".overflow .words")[0]
 
 
+@pytest.mark.nightly
 def test_two_runs_have_a_ratio_for_each_layer_and_noise_is_grey(browser, compared):
     path, comparison = compared
     browser.open(path)  # this picture is in front

@@ -62,6 +62,7 @@ def test_every_input_is_declared_and_used():
     assert not any("${{" in step.get("run", "") for step in STEPS.values())
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("model", "code", "verdict"), [("same", 0, "pass"), ("slow", 1, "FAIL")])
 def test_a_comparison_has_a_summary_a_page_and_an_exit_code(measure, model, code, verdict):
     done, folder = measure(model=f"{model}.trace", against="main.trace", arguments="")

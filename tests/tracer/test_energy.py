@@ -56,6 +56,7 @@ def qgemms():
     return parse(QGEMMS, w=weight, s=np.float32(0.1), zero=np.uint8(3))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("accumulator", PUBLISHED)
 @pytest.mark.parametrize("columns", [80, 160])
 def test_count_prices_an_assignment_of_widths_as_published(
@@ -82,6 +83,7 @@ def test_an_accumulator_alone_fills_the_widths():
         tracer.count(LENET, fixed="8:5")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("family", ["lenet", "resnet_cifar", "transformer"])
 def test_count_profile_and_interpret_agree(family, name="aladdin40"):
     model = families.shipped(family, "torch").with_suffix(".int8.onnx")
@@ -95,6 +97,7 @@ def test_count_profile_and_interpret_agree(family, name="aladdin40"):
     assert emulated.nodes["bits"].dropna().eq(20).all()
 
 
+@pytest.mark.nightly
 def test_energies_are_those_that_a_what_if_minimises():
     options = WhatIfOptions(limit=4, search=False, range_convention="magnitude", energy="qtools")
     (variant,) = what_if(LENET, [17, 18], "digits", options).variants

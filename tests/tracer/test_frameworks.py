@@ -67,6 +67,7 @@ def test_forward_and_backward_fold_into_the_same_module(trace):
     assert rows["(no module)"]["nodes"] == 3  # the loss, its backward pass, and where that begins
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("by", at_night(["node", "op", "module", "kernel"], but=["module"]))
 def test_every_view_shows_it_again_after_the_file(trace, by, tmp_path):
     pytest.importorskip("matplotlib")

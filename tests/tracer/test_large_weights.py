@@ -116,6 +116,7 @@ def side_by_side(monkeypatch):
     return lambda: (most[0], alive(), len(opened))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("large", "most"), [(1, 1), (1 << 20, 2)])
 def test_sessions_on_a_large_model_are_open_one_at_a_time(
     large, most, side_by_side, tmp_path, monkeypatch
@@ -131,6 +132,7 @@ def test_sessions_on_a_large_model_are_open_one_at_a_time(
     assert [kernel.op_type for kernel in run.kernels] == ["MatMul", "MatMul"]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("large", "most"), [(1, 0), (1 << 20, 1)])
 def test_the_session_of_a_large_model_is_closed_while_kernels_run_alone(
     large, most, side_by_side, tmp_path, monkeypatch
@@ -151,6 +153,7 @@ def test_the_session_of_a_large_model_is_closed_while_kernels_run_alone(
     assert np.isfinite(shares).all()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("large", "most"), [(1, 0), (1 << 20, 1)])
 def test_the_session_of_a_large_model_is_closed_before_the_interpreter_reads_the_weights(
     large, most, side_by_side, tmp_path, monkeypatch

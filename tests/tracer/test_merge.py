@@ -65,6 +65,7 @@ def same(ours, theirs, columns=None):
     pd.testing.assert_frame_equal(left, right)
 
 
+@pytest.mark.one_in(2)
 def test_a_node_that_sums_products_has_one_row_with_all_its_figures(parts, tmp_path):
     _, times, sums = parts
     trace = tracer.merge(times, sums)
@@ -78,6 +79,7 @@ def test_a_node_that_sums_products_has_one_row_with_all_its_figures(parts, tmp_p
     assert len(table) == len(times.nodes)
 
 
+@pytest.mark.one_in(2)
 def test_every_figure_is_that_of_the_single_command(parts):
     model, times, sums = parts
     nodes = tracer.merge(times, sums).nodes
@@ -95,6 +97,7 @@ def test_every_figure_is_that_of_the_single_command(parts):
         )
 
 
+@pytest.mark.nightly
 def test_rows_of_each_run_are_those_it_had_alone(lenet):
     trace = tracer.merge(*lenet.values())
     single, triple, summing, interpreted = trace.runs
@@ -120,6 +123,7 @@ def test_times_of_a_second_executor_are_in_marked_columns(lenet):
     assert nodes[marked("time_share", "reference")].sum() == pytest.approx(1)
 
 
+@pytest.mark.nightly
 def test_only_the_base_depends_on_the_order(lenet):
     times, sums, interpreted = lenet.values()
     expected = tracer.merge(times, sums, interpreted)
@@ -133,6 +137,7 @@ def test_only_the_base_depends_on_the_order(lenet):
             pd.testing.assert_series_equal(ours[here], theirs[there], check_names=False)
 
 
+@pytest.mark.nightly
 def test_a_merged_trace_is_merged_again(lenet):
     times, sums, interpreted = lenet.values()
     at_once = tracer.merge(times, sums, interpreted)
@@ -145,6 +150,7 @@ def test_a_merged_trace_is_merged_again(lenet):
     assert recorded[0]["environment"]["cpu"] == sums.environment.cpu
 
 
+@pytest.mark.nightly
 def test_other_batches_and_threads_of_the_base_become_rows():
     one = tracer.profile(residual(), batch=1, **TIMED)
     others = [
@@ -262,6 +268,7 @@ def test_the_command_times_and_counts_in_one_table(lenet, capfd):
     assert rows["time_us"].notna().sum() == wanted["time_us"].notna().sum()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("width", [80, 160])
 def test_the_terminal_shows_one_table_with_time_and_overflow(
     lenet, width, capfd, monkeypatch, tmp_path
@@ -289,6 +296,7 @@ def test_a_document_has_the_runs_that_were_joined(lenet, tmp_path):
     assert set(first) == set(trace.nodes.columns)
 
 
+@pytest.mark.nightly
 @pytest.mark.needs("matplotlib")
 def test_both_pictures_of_a_merged_trace_are_drawn(lenet, tmp_path):
     trace = tracer.merge(lenet["times"], lenet["sums"])

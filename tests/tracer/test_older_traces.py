@@ -21,6 +21,7 @@ def test_there_is_a_fixture_of_each_kind():
     assert KINDS == ["count", "framework", "profile", "sums", "whatif"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_older_trace_renders_to_the_same_rows(kind, tmp_path):
     written = tmp_path / "rows.csv"
@@ -37,6 +38,7 @@ def test_an_older_trace_loads(kind):
     assert len(trace.nodes) == len(pd.read_csv(TRACES / f"{kind}.csv"))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("width", [80, 160])
 def test_an_older_trace_is_shown_in_the_terminal(kind, width, capfd, monkeypatch):

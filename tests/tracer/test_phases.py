@@ -15,7 +15,7 @@ import tracer
 import tracer.cli
 from tests import decoders
 from tests.decoders import FFN, HEADS, KV_HEADS, LAYERS, SIZE, VOCABULARY, WIDTH, grouped
-from tests.examples import at_night
+from tests.examples import at_night, examples
 from tracer.analyzers.generation import line
 from tracer.api._generation import generate, measure, planned
 from tracer.containment.activity import silent
@@ -191,6 +191,7 @@ def test_each_phase_is_a_run_with_rows_of_its_own(profiled):
     assert (timed > 0).all()
 
 
+@pytest.mark.nightly
 def test_files_hold_the_phases(profiled, tmp_path):
     path = profiled.save(tmp_path / "phases.trace")
     loaded = tracer.load(path)
@@ -213,6 +214,7 @@ def test_files_hold_the_phases(profiled, tmp_path):
     assert "tokens/s" in loaded.save(tmp_path / "phases.html").read_text()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("width", at_night([80, 160], but=[80]))
 @pytest.mark.parametrize("by", ["node", "op", "kernel"])
 def test_phases_are_side_by_side_in_a_terminal(profiled, tmp_path, width, by, capfd, monkeypatch):
@@ -296,7 +298,7 @@ def test_arguments_that_contradict_each_other(file, arguments, message):
         tracer.count(file, **arguments, in_process=True)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     st.lists(st.integers(0, 4000), min_size=3, max_size=8, unique=True),
     st.floats(1, 1e4), st.floats(0, 10), st.integers(0, 2**32 - 1),

@@ -73,6 +73,7 @@ def test_no_module_of_the_api_imports_a_compiler_or_a_framework():
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("command", "unused"),
     [

@@ -40,6 +40,7 @@ def test_every_error_is_a_name_of_the_package_and_its_module_is_there_after_the_
     assert (done.stdout, done.stderr) == ("Name an .onnx file or a folder with model.onnx.\n", "")
 
 
+@pytest.mark.nightly
 def test_a_table_and_charts_of_a_trace_are_those_of_its_files(trace, tmp_path):
     pytest.importorskip("matplotlib")
     table = pd.read_csv(trace.save(tmp_path / "t.csv"))
@@ -186,6 +187,7 @@ def test_long_work_draws_a_bar_where_somebody_sees_it(monkeypatch, progress, str
     assert ("| 1/3 [" in sys.stderr.getvalue()) is drawn
 
 
+@pytest.mark.nightly
 def test_short_work_draws_no_bar_and_imports_nothing_for_it():
     code = (
         "import io, sys, tracer\n"
@@ -229,6 +231,7 @@ NEEDS = {"export": "torch", "profile_framework": "torch"} | dict.fromkeys(
 )
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "name",
     [

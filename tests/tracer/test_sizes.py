@@ -3,11 +3,12 @@
 import numpy as np
 import onnxruntime as ort
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import tracer
+from tests.examples import examples
 from tests.graphs import parse
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading
@@ -47,7 +48,7 @@ def runs(proto, feeds):
 DIMS = st.sampled_from([-1, 2, 3, "?", "unk__", "unk", "None", "unknown", "N", "batch", None])
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(DIMS, min_size=2, max_size=4).flatmap(
     lambda dims: st.tuples(st.just(dims), st.tuples(*[st.sampled_from([1, 2, 3]) for _ in dims]))
 ))  # fmt: skip

@@ -91,6 +91,7 @@ def test_an_ort_file_is_refused_with_what_to_name(folder):
         loading.load("m.ort")
 
 
+@pytest.mark.nightly
 def test_a_model_is_read_from_standard_input_and_again_after_a_crash(folder):
     data = Path("m.onnx").read_bytes()
     for stream in (data, gzip.compress(data)):
@@ -151,6 +152,7 @@ TOKENS = """
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.needs("torch", "onnxscript")
 def test_arguments_weights_and_types_reach_an_export(folder, capfd):
     import torch
@@ -189,6 +191,7 @@ def test_arguments_weights_and_types_reach_an_export(folder, capfd):
     assert "needs arguments: width. Give --arg width=VALUE" in err
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "option",
     [("--arg", "width=3"), ("--weights", "w.pt"), ("--input-dtype", "int64"), ("--trust",)],

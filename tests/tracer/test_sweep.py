@@ -84,6 +84,7 @@ def test_the_file_keeps_the_runs_apart(trace, tmp_path):
     assert again.environment == trace.environment
 
 
+@pytest.mark.nightly
 def test_every_view_tells_the_runs_apart(trace):
     runs = json.loads(render(trace, "json"))["runs"]
     assert [[run[name] for name in KEY] for run in runs] == [[*r.key.values()] for r in trace.runs]

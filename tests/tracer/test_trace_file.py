@@ -74,6 +74,7 @@ def test_sums_come_back_with_their_accumulators(narrow):
         assert [getattr(one, n) for n in names] == [getattr(other, n) for n in names]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "statement",
     [

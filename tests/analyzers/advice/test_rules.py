@@ -63,6 +63,7 @@ def told(trace, us, peaks=PEAKS, **columns):
     return {each.rule: each for each in advise(trace, trace.runs[0], nodes)}
 
 
+@pytest.mark.nightly
 def test_an_activation_with_a_kernel_of_its_own_is_told():
     found = told(conv(CONV_RELU, optimization="none"), 10)["unfused_activation"]
     assert found.nodes == ("y",)

@@ -150,6 +150,7 @@ def test_copies_to_kernels_on_the_cpu(profiled):
     assert "other_provider" not in told(trace, 10)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", at_night([80, 160], but=[80]))
 def test_advice_on_phases_says_of_which_phase(profiled, tmp_path, width, capfd, monkeypatch):
     nodes = profiled.nodes.copy()

@@ -35,6 +35,7 @@ def told(trace, hot=False):
     return {each.rule: each for each in advise(trace, trace.runs[0], nodes)}
 
 
+@pytest.mark.nightly
 def test_nodes_that_are_hot_in_energy_and_time_are_worth_narrowing():
     trace = merged(32)
     found = told(trace, hot=True)["worth_narrowing"]

@@ -295,6 +295,7 @@ def test_a_folded_batch_norm_is_no_divergence():
     assert numbers(plain, folded, Tolerance()).first_divergence is None
 
 
+@pytest.mark.nightly
 def test_a_clock_of_whole_microseconds_makes_no_difference_certain(trace):
     """Kernels of 2.5 µs on average, told as 2 or 3: where there is no difference, none is found."""
     random, run = np.random.default_rng(0), trace.runs[0]

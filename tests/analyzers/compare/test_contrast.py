@@ -76,6 +76,7 @@ def test_one_lies_outside_the_interval_where_the_test_finds_a_difference(a, b, e
     assert (result.p < contrast.LEVEL) == (not result.low <= 1 <= result.high)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("memory", [0.0, 0.5, 0.9])
 def test_runs_that_remember_are_rarely_called_different_where_a_plain_test_often_does(memory):
     first, second = noise((1000, 600), memory, 5), noise((1000, 600), memory, 6)
@@ -104,6 +105,7 @@ def told(a, b, added, count=24, turns=9, runs=10, seed=0):
     return contrast.of_turns(contrast.log_ratios(*sides)[:, 0], first, second)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("a", "b"),
     at_night([(8.0, 8.0), (8.0, 9.6), (1.5, 1.5), (40.0, 48.0)], but=[(8.0, 9.6), (1.5, 1.5)]),
@@ -274,6 +276,7 @@ def test_turns_find_the_ratio_while_the_machine_wanders(ratio):
         assert np.mean([each.low > 1 for each in found]) > 0.9
 
 
+@pytest.mark.nightly
 def test_a_layout_that_lasts_for_a_comparison_is_rarely_called_a_difference():
     layouts = np.random.default_rng(5).normal(0, 0.0014, 300)
     found = [

@@ -81,6 +81,7 @@ def _with_stored_settings(case):
     return proto
 
 
+@pytest.mark.nightly
 def test_onnx_s_own_tests_of_single_operators_are_counted(counted_node_tests):
     surprising = {
         (name, op_type, why)

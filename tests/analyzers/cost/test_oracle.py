@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.analyzers.cost import counted
 from tests.analyzers.cost.counted import largest, of, total
 from tests.analyzers.cost.single import run
+from tests.examples import examples
 
 small = st.integers(1, 3)
 
@@ -80,7 +81,7 @@ def test_a_transposed_convolution_scatters_every_input(batch, ins, outs, size, k
 
 
 @given(st.lists(small, max_size=2), small, small, small, st.booleans())
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_a_product_of_matrices_does_what_its_loops_do(batch, rows, inner, columns, broadcast):
     left = numbers(*batch, rows, inner)
     right = numbers(*([] if broadcast else batch), inner, columns)
@@ -97,7 +98,7 @@ def test_a_product_of_matrices_does_what_its_loops_do(batch, rows, inner, column
 
 
 @given(small, small, small, st.booleans(), st.booleans(), st.sampled_from([1.0, 0.5]))
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_gemm_does_what_its_loops_do(rows, inner, columns, trans_a, trans_b, alpha):
     left, right, bias = numbers(rows, inner), numbers(inner, columns), numbers(columns)
     given = [left.T if trans_a else left, right.T if trans_b else right, bias]

@@ -81,6 +81,7 @@ def trained(model):
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("network", few(NETWORKS), indirect=True)
 def test_the_exporter_of_programs(network, tmp_path, caplog):
     name, model, inputs = network

@@ -152,6 +152,7 @@ def test_markdown_has_the_words_and_the_columns(narrow):
     assert "| transient | persistent |" in text
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("by", ["op", "module"])
 @pytest.mark.parametrize("extension", ["csv", "json", "md"])
 def test_groups_are_shown_too(narrow, by, extension):

@@ -76,6 +76,7 @@ def test_points_are_kernels_at_their_intensity_and_rate(measured):
     assert {(round(float(x), 6), round(float(y), 6)) for x, y in points} == expected
 
 
+@pytest.mark.nightly
 def test_labels_cover_neither_each_other_nor_what_is_written():
     from matplotlib.text import Text
 
@@ -90,6 +91,7 @@ def test_labels_cover_neither_each_other_nor_what_is_written():
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 
 
+@pytest.mark.nightly
 def test_labels_are_as_many_as_asked_for(measured):
     few = [text.get_text() for text in drawn(measured, top=1).axes[0].texts]
     assert len(few) == 3  # and the two roofs
@@ -102,11 +104,13 @@ def test_integers_have_a_roof_of_their_own():
     assert "int8 250 GOP/s" in texts
 
 
+@pytest.mark.nightly
 def test_without_peaks_there_are_points_alone(measured):
     bare = replace(measured, environment=replace(measured.environment, peaks=None))
     assert not drawn(bare).axes[0].lines
 
 
+@pytest.mark.nightly
 def test_names_of_files_are_shown_harmless(trace):
     nodes = timed(trace.nodes)
     texts = " ".join(t.get_text() for t in drawn(replace(trace, nodes=nodes), top=0).axes[0].texts)

@@ -33,6 +33,7 @@ def screen(result, **options):
     return console.export_text()
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("extension", ["csv", "json"])
 @pytest.mark.parametrize("by", ["node", "op"])
 @pytest.mark.parametrize("name", ["macs", "params", "bytes_written", "time_us"])
@@ -59,6 +60,7 @@ def test_the_first_rows_are_those_of_the_chosen_order(counted):
     assert column(counted, "params", sort="params", top=2) == everything[:2]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("sort", ["op", "max error", "node"])
 def test_every_table_of_a_page_is_in_the_chosen_order(sort):
     narrow = tracer.interpret(integers(), accumulator=14)

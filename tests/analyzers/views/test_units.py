@@ -48,6 +48,7 @@ def slowed(factor):
     return replace(trace, nodes=nodes, runs=runs)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("factor", "unit"), [(1, "µs"), (1e4, "ms"), (1e7, "s")])
 def test_all_times_of_a_table_have_the_unit_of_the_largest(factor, unit):
     trace, stream = slowed(factor), io.StringIO()
@@ -68,6 +69,7 @@ def test_files_for_programs_keep_microseconds():
     assert rows[0]["time_us"] == pytest.approx(trace.nodes["time_us"].iloc[0])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("sort", ["time", "time µs", "time ms", "raw s"])
 def test_rows_are_sorted_by_a_header_in_any_unit(sort):
     show(slowed(1), Console(file=io.StringIO()), ViewOptions(sort=sort))

@@ -143,6 +143,7 @@ def test_kernels_of_the_runtime_that_share_a_name_stay_apart(trace):
     assert grouped(own.astype({"index": "Int64"}), "node")["nodes"].tolist() == [1, 1]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("by", ["node", "op", "module", "source"])
 @pytest.mark.parametrize("extension", ["csv", "json", "md", "parquet", "png", "svg"])
 def test_every_view_takes_a_model_without_nodes(by, extension, empty):

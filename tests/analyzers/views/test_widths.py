@@ -100,6 +100,7 @@ def screen(result, width, **options):
     return "\n".join([*(line.rstrip() for line in lines[:-1]), ""])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", TRACES)
 def test_tables_are_as_they_were(name, width):
@@ -107,12 +108,14 @@ def test_tables_are_as_they_were(name, width):
     assert screen(TRACES[name](), width) == golden.read_text()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("by", ["node", "op", "module"])
 def test_all_rows_differ(by, width):
     screen(TRACES["transformer"](), width, by=by, top=0)
 
 
+@pytest.mark.nightly
 def test_two_thousand_rows_differ():
     text = screen(TRACES["large"](), 80, top=0)
     assert all(f"layers.{n}/" in text or f"…{n}/" in text for n in range(125))
@@ -148,6 +151,7 @@ def transformed():
     yield Fusions(info, observed, settings, 1, kernels, tuple(fates), ())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_rows_of_other_results_differ_too(width):
     for result in transformed():

@@ -18,6 +18,7 @@ def test_every_function_that_onnx_chainer_claims_has_a_case_or_a_reason():
     assert {case.function for case in CASES} | UNREACHABLE.keys() == claimed
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.function}: {case.expression}")
 def test_a_case_passes_and_is_of_the_function_it_stands_for(case):
     outcome = measure(case)

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tracer
-from tests.examples import at_night
+from tests.examples import at_night, examples
 from tracer.api.export import export
 from tracer.errors import ModelError, ThresholdError, UsageError
 from tracer.exporters.chainer.compat import chainer_ready
@@ -213,7 +213,7 @@ def test_a_batch_in_the_middle_of_a_reshape_is_freed(tmp_path):
     assert record.batches == (2, 4)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.data())
 def test_a_reshape_is_freed_rightly_or_refused(data):
     """The export compares at two batches, so that a wrong repair would be a ThresholdError."""

@@ -47,6 +47,7 @@ def stateless(self, x):
     return self.rnn(c, h, x[:, 1])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("link", "forward"),
     [
@@ -92,6 +93,7 @@ def test_an_lstm_of_images_and_of_sequences_that_end(tmp_path):
     check(model, tmp_path / "m.onnx", np.random.default_rng(0).random((3, 12, 2, 2), np.float32))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("opset", at_night([11, 18], but=[18]))
 @pytest.mark.parametrize(
     ("kind", "layers", "operator"),
@@ -118,6 +120,7 @@ def test_sequences_of_one_length(tmp_path, kind, layers, operator, opset):
     assert modules <= {"rnn", "rnn.0"}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", [L.NStepLSTM, L.NStepBiLSTM, L.NStepGRU, L.NStepRNNReLU])
 def test_sequences_of_several_lengths(tmp_path, kind):
     def forward(self, x):
@@ -148,6 +151,7 @@ def test_steps_of_any_batch(tmp_path, wrapped):
         check(model, path, np.random.default_rng(batch).standard_normal((batch, 5, 4), np.float32))
 
 
+@pytest.mark.nightly
 def test_counting_takes_a_model_that_works_at_one_batch_and_says_so(tmp_path):
     (tmp_path / "net.py").write_text(
         "import chainer, chainer.functions as F, chainer.links as L\n"

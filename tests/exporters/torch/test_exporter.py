@@ -106,6 +106,7 @@ def test_kept_batchnorm_is_one_node_of_its_module_and_no_clutter_is_left(files):
     ]
 
 
+@pytest.mark.nightly
 def test_kept_batchnorms_read_the_parameters_of_their_own_module(tmp_path):
     export(
         Residual(),  # fresh: every weight and variance is 1, every bias and mean is 0
@@ -161,6 +162,7 @@ class Gated(nn.Module):
         return self.gate(self.first(self.again(self.first(x))))
 
 
+@pytest.mark.nightly
 def test_branches_belong_to_the_module_around_them_and_their_layers_to_themselves(tmp_path):
     export(Gated(), tmp_path / "m.onnx", input_shape=(1, 4))
     nodes = loading.load(tmp_path / "m.onnx").nodes
@@ -181,6 +183,7 @@ def test_no_absolute_path_and_no_metadata_of_torch_reach_the_file(files):
         assert str(Path(torch.__file__).parent).encode() not in content
 
 
+@pytest.mark.nightly
 def test_a_transformer_has_a_module_for_every_node(tmp_path):
     path = tmp_path / "m.onnx"
     record = export(Transformer(), path, input_shape=(1, 7), input_dtype="int64")
@@ -201,6 +204,7 @@ def test_the_model_is_exported_for_evaluation_and_left_in_its_modes(tmp_path):
     assert "Dropout" not in dict(operators(tmp_path / "m.onnx"))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("opset", [15, 18, 21])
 def test_the_opset_asked_for_is_written(tmp_path, opset):
     path = tmp_path / "m.onnx"
@@ -252,6 +256,7 @@ def test_a_batch_that_is_baked_in_names_the_input(tmp_path):
         export(Baked(), tmp_path / "m.onnx", input_shape=(2, 3))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("net", "batch"), [(Fixed(), 4), (Single(), 1)])
 def test_a_model_that_runs_at_its_traced_batch_alone_is_refused_with_the_batch(
     tmp_path, net, batch
@@ -307,6 +312,7 @@ except Exception:
 """
 
 
+@pytest.mark.nightly
 def test_the_exporter_says_and_leaves_nothing(tmp_path):
     (tmp_path / "temporary").mkdir()
     around = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}

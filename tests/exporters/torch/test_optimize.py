@@ -24,6 +24,7 @@ class Recurrent(nn.Module):
         return self.fc(self.lstm(x)[0][:, -1])
 
 
+@pytest.mark.nightly
 def test_the_sizes_of_a_dynamic_batch_belong_to_the_module_they_serve(tmp_path):
     export(Recurrent(), tmp_path / "m.onnx", input_shape=(2, 3, 4))
     modules = Counter(node.module for node in loading.load(tmp_path / "m.onnx").nodes)

@@ -266,6 +266,7 @@ def test_a_terminal_keeps_its_own_width(model):
     assert max(map(len, lines)) == 60
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", ["", "--csv", "--json"])
 def test_a_reader_that_goes_away_is_no_error(kind, model):
     # The reader has gone before the first byte comes, whatever a pipe holds.
@@ -273,6 +274,7 @@ def test_a_reader_that_goes_away_is_no_error(kind, model):
     assert done.stderr == "0\n"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 @pytest.mark.parametrize(
     "kind",
@@ -284,6 +286,7 @@ def test_a_full_disk_behind_stdout_is_one_line(kind, model):
     assert done.stderr == "tracer: error: stdout: cannot be written (No space left on device)\n"
 
 
+@pytest.mark.nightly
 def test_a_closed_stdout_is_refused_unless_a_file_is_named(model, tmp_path):
     for kind in ("", "--json"):
         done = shell(f"$t count $m {kind} >&-", model)

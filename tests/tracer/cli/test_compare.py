@@ -71,6 +71,7 @@ def test_csv_is_the_table_of_layers(model, capfd):
     assert float(row["macs_a"]) == float(row["macs_b"])
 
 
+@pytest.mark.nightly
 def test_several_batches_are_compared_with_each_other(model, capfd, tmp_path):
     pytest.importorskip("matplotlib")
     chart = tmp_path / "s.svg"
@@ -85,6 +86,7 @@ def test_several_batches_are_compared_with_each_other(model, capfd, tmp_path):
     assert [row["batch"] for row in whole] == [1, 4]
 
 
+@pytest.mark.nightly
 def test_several_numbers_of_threads_are_sides_that_take_turns(model, capfd):
     code, out, _ = run(capfd, model, *QUICK, "--threads", "1,2", "--by", "model", "--json")
     assert code == 0
@@ -104,6 +106,7 @@ def test_several_numbers_of_threads_are_sides_that_take_turns(model, capfd):
     assert set(seen) == {1, 2}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("width", [80, 160])
 def test_no_line_is_wider_than_the_terminal(model, capfd, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
@@ -236,6 +239,7 @@ def test_a_hostile_name_reaches_no_terminal_and_no_cell(capfd, tmp_path):
     assert "<b>" not in (tmp_path / "h.md").read_text()
 
 
+@pytest.mark.nightly
 def test_modules_are_compared_at_a_depth_and_told_what_they_hold(capfd, tmp_path):
     from models import families
 

@@ -76,6 +76,7 @@ def results(tmp_path_factory):
     return dict(zip(commands, json.loads(done.stdout), strict=True))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "args", WORKING, ids=lambda args: " ".join(Path(arg).name for arg in args[:2])
 )

@@ -143,6 +143,7 @@ def with_external(offset, length):
     return made
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("offset", ["abc", "-1", "1e3", "0x10", "9" * 40, "٣"])
 @pytest.mark.parametrize("line", [("count",), ("export", "--to", "qonnx", "-o", "o.onnx")])
 def test_a_place_of_external_data_that_is_no_number_is_refused(
@@ -189,12 +190,14 @@ CROP = """<ir_version: 9, opset_import: ["": 18]> g (float[4] x) => (float[N] y)
   s = Constant<value_ints=[SIZE]>() y = CenterCropPad(x, s) }"""
 
 
+@pytest.mark.nightly
 def test_a_search_for_what_is_faster_ends_at_its_limit(tmp_path):
     onnx.save(onnx.parser.parse_model(ENDLESS), tmp_path / "m.onnx")
     code, err, _ = command(tmp_path, "tune", "m.onnx", "--threads", 1, "--max-seconds", 3)
     assert (code, err.count("\n"), "the time limit was reached" in err) == (4, 1, True)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("name", "text", "codes"),
     [
@@ -255,6 +258,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("moment", ["while the machine is measured", "never"])
 def test_complete_runs_are_a_success_and_no_limit_ends_what_writes_them(moment, tmp_path):
     line = ("profile", LENET, "--runs", "3", "--max-seconds", "300", "-o", "o.trace", "-o",

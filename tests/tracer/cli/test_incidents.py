@@ -71,6 +71,7 @@ def test_a_cache_that_cannot_be_written_leaves_the_folder_for_temporary_files(
 CLOSED = "import os, sys; [os.close(n) for n in {fds}]; os.execv(sys.executable, {command})"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("fds", [(2,), (0, 1, 2)])
 def test_closed_streams_are_no_internal_error(fds, tmp_path):
     """A file names the result, so nothing has to be printed."""
@@ -82,6 +83,7 @@ def test_closed_streams_are_no_internal_error(fds, tmp_path):
     assert (tmp_path / "c.json").stat().st_size > 100
 
 
+@pytest.mark.nightly
 def test_streams_of_ascii_lose_characters_and_no_command(tmp_path):
     onnx.save(residual(), tmp_path / "m.onnx")
     command = [sys.executable, "-m", "tracer", "interpret", str(tmp_path / "m.onnx")]

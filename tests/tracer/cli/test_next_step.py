@@ -58,6 +58,7 @@ def test_a_count_leads_to_a_profile_that_runs_and_keeps_the_sizes(model, capfd):
     assert runs(words)
 
 
+@pytest.mark.nightly
 def test_a_profile_leads_to_a_tuning_of_the_same_session(model, capfd):
     words = next_of(capfd, "profile", model, *FAST, "--batch", "1,2", "-o", "r.trace")
     assert words[:5] == ["tracer", "tune", model, "--threads", "1"]
@@ -84,6 +85,7 @@ def test_fused_kernels_are_measured_against_none(model, capfd):
     assert words == ["tracer", "compare", f"{model}@ort:none", model]
 
 
+@pytest.mark.nightly
 def test_sides_that_are_alike_take_more_turns(model, capfd):
     shutil.copy(model, "again.onnx")
     words = next_of(capfd, "compare", model, "again.onnx", "--sessions", "2", "--precision", "50%")
@@ -94,6 +96,7 @@ def test_sides_that_are_alike_take_more_turns(model, capfd):
         assert words[1] == "profile"
 
 
+@pytest.mark.nightly
 def test_sums_lead_to_widths_and_widths_to_a_narrow_model(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     shutil.copy(LENET / "lenet.int8.onnx", "q.onnx")

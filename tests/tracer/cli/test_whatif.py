@@ -90,6 +90,7 @@ def test_nests_are_variants_that_fit_a_narrow_terminal(files, capfd, monkeypatch
     assert [each["accumulator"]["order"] for each in document["variants"]] == list(nests)
 
 
+@pytest.mark.nightly
 def test_files_are_rendered_again_from_the_trace(files, capfd, tmp_path):
     pytest.importorskip("matplotlib")
     kinds = ("svg", "csv", "json", "md")

@@ -103,6 +103,7 @@ def of_whole(result):
     return result.table[result.table["layer"] == "(whole run)"].set_index("name")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("at", [1, 3, 5])
 def test_the_first_slower_one_and_its_layer_are_named(trace, at):
     result = planted(trace, [1.0] * at + [2.0] * (6 - at))
@@ -117,6 +118,7 @@ def test_the_first_slower_one_and_its_layer_are_named(trace, at):
     assert layer in found.text
 
 
+@pytest.mark.nightly
 def test_what_is_always_the_same_is_not_called_slower(trace):
     results = [planted(trace, [1.0] * 6, seed=seed, noise=0.03) for seed in range(10)]
     assert sum(bool(result.faults) for result in results) <= 1
@@ -164,6 +166,7 @@ def test_a_row_that_was_broken_off_says_so(trace):
     assert replace(result, notes=("incomplete: interrupted",)).is_incomplete
 
 
+@pytest.mark.nightly
 def test_each_fault_is_found_in_releases_that_have_it(model, plant, capfd, tmp_path):
     plant(v1_0_1="", v1_0_2="", v1_0_4=OTHER_VALUES, v1_0_5=REFUSES, v1_0_6=DIES)
     files = [part for name in ("b.json", "b.csv", "b.md", "b.junit.xml")
@@ -205,6 +208,7 @@ def broken():
     )
 
 
+@pytest.mark.nightly
 def test_of_a_long_row_the_neighbours_of_a_change_are_measured(tmp_path):
     files = [tmp_path / f"epoch{number}.onnx" for number in range(9)]
     for number, path in enumerate(files):
@@ -232,6 +236,7 @@ class Net(chainer.Chain):
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.needs("chainer")
 def test_the_first_revision_that_cannot_be_exported_is_found(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
@@ -255,6 +260,7 @@ def test_the_first_revision_that_cannot_be_exported_is_found(tmp_path, monkeypat
         tracer.bisect(["net.py:Net"], good="v9")
 
 
+@pytest.mark.nightly
 def test_the_error_of_the_first_is_raised_where_none_runs(tmp_path):
     files = [tmp_path / "a.onnx", tmp_path / "b.onnx"]
     for path in files:
@@ -263,6 +269,7 @@ def test_the_error_of_the_first_is_raised_where_none_runs(tmp_path):
         tracer.bisect(files)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("text", "every", "versions"),
     [

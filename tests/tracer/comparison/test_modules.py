@@ -145,6 +145,7 @@ def run(capfd, *args):
     return code, out.out, out.err
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", at_night(NETWORKS, but=["mlp", "tokens"]))
 def test_a_module_its_export_and_its_twin_in_chainer_agree(nets, capfd, name):
     net = nets[name]
@@ -218,6 +219,7 @@ def test_shapes_set_the_symbols_of_an_onnx_model(nets, capfd):
     assert code == 3 and "2 shapes are given" in err
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "first"),
     at_night(product(NETWORKS, (True, False)), but=[("mlp", True), ("tokens", False)]),
@@ -234,6 +236,7 @@ def test_an_export_on_the_fly_gets_the_inputs_of_the_onnx_file(nets, capfd, name
     assert result["numbers"][0]["first_divergence"] is None
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "shape", "dtype"),
     at_night(
@@ -289,6 +292,7 @@ def test_a_file_of_weights_for_a_framework_that_no_side_has_is_refused(nets, cap
     assert "--weights chainer=… would do nothing" in err
 
 
+@pytest.mark.nightly
 def test_random_weights_are_those_of_the_export(capfd, tmp_path):
     from tracer.api.export import export
 
@@ -330,6 +334,7 @@ class Guarded(nn.Module):
 """
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("name", "code", "message"),
     [
@@ -369,6 +374,7 @@ def test_a_module_that_cannot_be_exported_is_compared_by_its_outputs(nets, capfd
     assert any(note.startswith("only outputs are compared") for note in result["notes"])
 
 
+@pytest.mark.nightly
 def test_the_device_of_a_side_is_named_behind_its_framework(nets, capfd):
     net, torch = nets["mlp"], importlib.import_module("torch")
     shape = ("--input-shape", "1,8")

@@ -146,6 +146,7 @@ def test_the_installed_release_is_taken_as_it_is(cache):
     assert Release(metadata.version("onnxruntime")).folders(quiet) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("other")
 def test_a_side_runs_in_its_release_at_its_level(model):
     sides = [f"{model}@ort=={OTHER}:none", f"{model}@ort:none"]
@@ -158,6 +159,7 @@ def test_a_side_runs_in_its_release_at_its_level(model):
     assert comparison.passed
 
 
+@pytest.mark.nightly
 def test_a_module_runs_in_its_release_of_torch(tmp_path, cache, capfd):
     """And what its code prints is no data."""
     torch = pytest.importorskip("torch")
@@ -177,6 +179,7 @@ def test_a_module_runs_in_its_release_of_torch(tmp_path, cache, capfd):
     assert "it ran" not in told.out and "it ran" in told.err
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("other")
 def test_scores_are_those_of_the_release():
     model = "models/lenet/lenet.int8.onnx"

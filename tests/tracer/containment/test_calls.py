@@ -138,6 +138,7 @@ def test_a_limit_of_memory_is_of_one_call():
     assert calls.contained(memory.limited_to, {}) == usual
 
 
+@pytest.mark.nightly
 def test_a_script_from_standard_input_needs_no_guard(folder):
     script = (
         "import tracer\n"

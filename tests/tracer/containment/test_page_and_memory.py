@@ -185,6 +185,7 @@ _TEXTS = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", _TEXTS)
 def test_a_profile_takes_memory_in_proportion_to_the_model(name, tmp_path):
     code, text = _TEXTS[name]

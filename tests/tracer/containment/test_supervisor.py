@@ -275,6 +275,7 @@ def test_what_cpp_would_print_of_an_exception_that_nothing_catches_is_told_in_on
     assert err.count("\n") == 1
 
 
+@pytest.mark.nightly
 def test_a_search_that_is_killed_leaves_no_folder(start, folder):
     code, err = ended(start("-c", SEARCHING))
     assert (code, err.count("\n")) == (5, 1)
@@ -307,6 +308,7 @@ def test_a_process_that_ends_itself_is_told(start):
     assert err.startswith("x: error: the process ended itself (exit code 9).")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_signal_ends_an_endless_run_of_onnxruntime(name, code, start, folder):
     process = start("-c", WATCHED, "ran the model", "profile", "endless.onnx")
@@ -341,6 +343,7 @@ def test_a_child_that_the_system_kills_is_told(start, folder):
     assert not leftovers(folder)
 
 
+@pytest.mark.nightly
 def test_what_was_recorded_before_the_end_is_kept_as_an_incomplete_trace(start, folder):
     options = ("--threads", "1", "--no-roofline", "-o")
     long = ("harmless.onnx", "--min-time", "300")
@@ -364,6 +367,7 @@ def test_what_was_recorded_before_the_end_is_kept_as_an_incomplete_trace(start, 
     assert "1 of 2 configurations" in kept["crashed"].notes[0]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("module", "function"),
     [

@@ -10,15 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.tracer.datasets.sets import images, model, table, whole, write_test_data
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading
 from tracer.inputs.datasets.batch import SampleLayout
 from tracer.inputs.datasets.opening import open_dataset
 
-quick = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+quick = settings(examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @quick

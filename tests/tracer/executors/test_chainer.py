@@ -137,6 +137,7 @@ def test_the_backward_pass_belongs_to_the_links_of_the_forward_one():
 CALLED = [nets.CalledPair, nets.InheritingPair, nets.PairOfBoth, nets.PairThatHandsOn]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("outer", [nets.Pairs, nets.CalledPairs])
 @pytest.mark.parametrize("kind", CALLED)
 def test_links_that_define_call_keep_their_modules(outer, kind):
@@ -147,6 +148,7 @@ def test_links_that_define_call_keep_their_modules(outer, kind):
     assert calls == [vars(each).get("__call__") for each in (outer, kind)]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("outer", [nets.Pairs, nets.CalledPairs])
 @pytest.mark.parametrize("kind", CALLED)
 def test_the_export_of_links_that_define_call_has_the_same_modules(outer, kind, tmp_path):

@@ -152,6 +152,7 @@ def test_an_operator_of_another_domain_is_named_with_its_domain():
         run(onnx.parser.parse_model(text), {"x": np.ones(2, np.float32)}, runs=1)
 
 
+@pytest.mark.nightly
 def test_kernels_write_nothing_to_stderr(capfd):
     ort.set_default_logger_severity(2)  # its default: warnings, and what is worse
     run(onnx.parser.parse_model(

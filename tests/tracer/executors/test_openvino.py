@@ -91,6 +91,7 @@ def test_a_layer_has_the_same_share_of_every_recorded_run(lenet):
     assert any("sizes of the inputs are open" in note for note in lenet.notes)
 
 
+@pytest.mark.nightly
 def test_a_side_runs_in_its_release(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     plant_release(OTHER, package=openvino)

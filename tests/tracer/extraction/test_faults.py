@@ -91,6 +91,7 @@ def chain(tmp_path):
     return tmp_path / "chain.onnx"
 
 
+@pytest.mark.nightly
 def test_a_name_of_the_model_is_no_code_of_the_script(chain, faulty, tmp_path):
     proto, pwned = onnx.load(chain), tmp_path / "pwned"
     name = f'y"""\nopen({str(pwned)!r}, "w")\n"""\\'
@@ -154,6 +155,7 @@ def test_a_crash_is_one_node_and_a_script(tmp_path):
     assert run_script(tmp_path / "mended.py") == 0
 
 
+@pytest.mark.nightly
 def test_a_wrong_kernel_of_a_release_is_one_node(faulty, chain, tmp_path):
     target = tmp_path / "fault.py"
     result = tracer.extract(chain, [target], fault="wrong", ort=FAULTY, against="ort:none")
@@ -165,6 +167,7 @@ def test_a_wrong_kernel_of_a_release_is_one_node(faulty, chain, tmp_path):
     assert run_script(target) == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("factor", [1e2, 1e5])
 def test_what_rounding_of_the_inputs_does_too_is_no_fault(factor, faulty, tmp_path):
     proto = onnx.parser.parse_model("""
@@ -178,6 +181,7 @@ def test_what_rounding_of_the_inputs_does_too_is_no_fault(factor, faulty, tmp_pa
         tracer.extract(model, [tmp_path / "fault.py"], fault="wrong", **options)
 
 
+@pytest.mark.nightly
 def test_random_values_are_told_apart_from_wrong_ones(tmp_path):
     text = """
     <ir_version: 8, opset_import: ["": 17]>
@@ -189,6 +193,7 @@ def test_random_values_are_told_apart_from_wrong_ones(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.nightly
 def test_ranks_and_types_become_simple(faulty, tmp_path):
     text = """
     <ir_version: 8, opset_import: ["": 17]>
@@ -217,6 +222,7 @@ def test_a_slow_kernel_of_a_release_is_one_node(faulty, tmp_path):
     assert "Softsign" in result.script
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("owner", ["Loop", "If"])
 def test_a_fault_in_a_body_is_one_node_of_it(owner, tmp_path):
     part = "q = Cast <to = 7> (n) z = Mul (q, zero) a = Add (z, least) e = Sub (z, one)"
@@ -274,6 +280,7 @@ def test_an_error_is_the_same_in_its_words(tmp_path):
     assert run_script(target) == 1
 
 
+@pytest.mark.nightly
 def test_sums_overflow_in_the_node_of_one_sum(tmp_path):
     text = """
     <ir_version: 8, opset_import: ["": 17]>
@@ -296,6 +303,7 @@ def test_sums_overflow_in_the_node_of_one_sum(tmp_path):
     assert run_script(target) == 1
 
 
+@pytest.mark.nightly
 def test_a_fault_that_is_not_there_is_told_and_nothing_is_written(tmp_path, capsys):
     target = tmp_path / "fault.py"
     with pytest.raises(ThresholdError, match="has no fault 'wrong'"):
@@ -305,6 +313,7 @@ def test_a_fault_that_is_not_there_is_told_and_nothing_is_written(tmp_path, caps
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
 def test_roundings_of_a_quantised_model_are_no_fault(tmp_path):
     model, target = "models/lenet/lenet.int8.onnx", tmp_path / "fault.py"
     with pytest.raises(UsageError, match="is quantised, and fusions round otherwise"):

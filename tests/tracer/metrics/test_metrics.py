@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tracer import metrics
 from tracer.errors import InputError, UsageError
 from tracer.inputs.datasets.batch import Batch
@@ -20,7 +21,7 @@ from tracer.metrics.scores import (
     unlike_channels_note,
 )
 
-quick = settings(max_examples=60, deadline=None)
+quick = examples(60)
 
 
 def scored(name, outputs, truth):

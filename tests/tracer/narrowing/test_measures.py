@@ -60,6 +60,7 @@ def test_every_measure_has_a_case():
     assert {each.name for each in measures()} == CASES.keys() | ELSEWHERE
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("measure", CASES)
 def test_a_measure_is_chosen_where_it_is_best_and_no_input_overflows(measure, tmp_path):
     inputs, bits, how, budget = CASES[measure]
@@ -82,6 +83,7 @@ def test_a_measure_is_chosen_where_it_is_best_and_no_input_overflows(measure, tm
     assert 10 * np.log10((wide**2).sum() / ((wide - narrow) ** 2).sum()) > 15
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("op_type", ["Gemm", "MatMul"])
 def test_of_many_outputs_a_few_choose_the_measure_and_all_fit(tmp_path, monkeypatch, op_type):
     random = np.random.default_rng(2)
@@ -149,6 +151,7 @@ def test_these_data_leave_more_room_than_any_input(tmp_path):
     assert node.guaranteed > 14 >= node.observed and not node.overflows
 
 
+@pytest.mark.nightly
 def test_these_data_are_never_served_worse_than_by_saturation(tmp_path):
     inputs = spiky(np.random.default_rng(1))
     path, data = net(tmp_path, inputs)

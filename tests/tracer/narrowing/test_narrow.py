@@ -86,6 +86,7 @@ def test_layers_keep_module_source_and_names(sixteen):
     assert {"node_Conv_22", "node_Conv_23", "node_linear"} <= set(kept)
 
 
+@pytest.mark.nightly
 def test_of_several_widths_the_narrowest_within_the_budget_is_kept():
     result = tracer.narrow(LENET, "6:16:10", "digits", limit=64, test_limit=200, budget=30)
     assert [each.bits for each in result.curve] == [6, 16]
@@ -153,6 +154,7 @@ def transformer(tmp_path_factory):
     return path, tracer.narrow(model, "16", "digits", limit=64, test_limit=40, output=path)
 
 
+@pytest.mark.nightly
 def test_products_of_activations_fit_by_fewer_steps_of_both(transformer):
     path, result = transformer
     assert all(node.fits for node in result.nodes)
@@ -240,6 +242,7 @@ def test_a_model_without_layers_in_qdq_form_is_refused(tmp_path):
         tracer.narrow(tmp_path / "q.onnx", "16", "digits", test_limit=10)
 
 
+@pytest.mark.nightly
 def test_a_float_model_that_quantising_ruins_is_told(tmp_path):
     """A detour of logits by way of 10,000 leaves eight bits nothing of them."""
     proto = onnx.load(families.FOLDER / "lenet" / "lenet.onnx")

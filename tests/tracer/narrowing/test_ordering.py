@@ -88,6 +88,7 @@ def reached(path, data, tile=None):
     return most, np.abs(terms.sum(2) + stored.bias("y")).max()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("op_type", "bits", "tile"),
     [("Gemm", 19, None), ("Gemm", 19, 16), ("MatMul", 19, None), ("Conv", 20, None),

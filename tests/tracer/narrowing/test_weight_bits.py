@@ -79,6 +79,7 @@ def run(path, inputs, level=ort.GraphOptimizationLevel.ORT_ENABLE_ALL):
     return ort.InferenceSession(path, options).run(None, inputs)[0]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("bits", [2, 3, 4, 6, 7, 8])
 def test_no_stored_weight_has_more_bits(folder, tmp_path, bits):
     output = tmp_path / "n.onnx"
@@ -150,6 +151,7 @@ def test_a_model_in_qonnx_of_4_bits_keeps_them(folder, tmp_path):
     assert list(magnitudes(output).values()) == [7, 7]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("guarantee", ["any-input", "this-data"])
 @pytest.mark.parametrize("name", TYPES)
 def test_small_types_stay_and_onnxruntime_runs_them(folder, tmp_path, name, guarantee):

@@ -38,6 +38,7 @@ class Watching:
                 self.action()
 
 
+@pytest.mark.nightly
 def test_a_cluster_changes_nothing(files, alone):
     with (
         distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,

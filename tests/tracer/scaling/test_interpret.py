@@ -47,6 +47,7 @@ def test_counts_extremes_and_notes_are_those_of_one_process(files, small_shards)
     assert untimed(trace).equals(untimed(alone_trace))
 
 
+@pytest.mark.nightly
 def test_samples_are_in_the_order_of_the_data(files, small_shards):
     model, _, data = files
     _, alone = counted(model, data, accumulator=11, by_sample=True)

@@ -96,6 +96,7 @@ def test_a_client_that_is_ended_takes_its_workers_with_it_and_goes_on_later(
     assert not kept.exists()
 
 
+@pytest.mark.nightly
 def test_what_is_kept_is_not_computed_again(tmp_path, files, alone, monkeypatch, small_shards):
     from tracer.scaling.processes import ProcessPool
 
@@ -136,6 +137,7 @@ def test_errors_are_those_of_one_process(files):
             what_if(model, "nothing=12", data, options, cluster=cluster, in_process=True)
 
 
+@pytest.mark.nightly
 def test_a_call_from_python_starts_its_workers_in_the_child_process(files, alone, monkeypatch):
     from tracer.containment import supervisor
 

@@ -36,6 +36,7 @@ def apart(tmp_path):
     return tmp_path / "m.onnx", networks.data(tmp_path / "d.npz", samples=24), change
 
 
+@pytest.mark.nightly
 def test_a_worker_finds_the_weights_from_any_folder(apart, monkeypatch):
     model, data, _ = apart
     monkeypatch.chdir(model.parent)

@@ -38,6 +38,7 @@ def test_the_time_grows_with_the_weights(monkeypatch):
     )  # 4 MiB
 
 
+@pytest.mark.nightly
 def test_what_would_take_longer_than_is_left_is_not_made(monkeypatch):
     monkeypatch.setattr(
         candidates,

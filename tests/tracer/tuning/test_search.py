@@ -84,6 +84,7 @@ def test_denormals_are_flushed():
     assert steps(result) == ["denormals=zero"]
 
 
+@pytest.mark.nightly
 def test_what_was_shown_alone_is_measured_again_where_combining_showed_nothing(found, monkeypatch):
     monkeypatch.setattr(ByTime, "improves", lambda *_: False)  # as in too few turns
     result, _ = searched(found["one thread"], lambda setup: 1000 / threads_of(setup))
@@ -94,6 +95,7 @@ def test_what_was_shown_alone_is_measured_again_where_combining_showed_nothing(f
         assert steps(result) == [], seed
 
 
+@pytest.mark.nightly
 def test_where_nothing_helps_nothing_is_kept(found):
     for seed in range(12):
         result, _ = searched(found["default"], lambda setup: 100, seed=seed, seconds=20)

@@ -78,6 +78,7 @@ def test_every_goal_has_a_table_and_a_plan(goal, tmp_path, monkeypatch, capfd):
     assert "tuned: " in capfd.readouterr().out
 
 
+@pytest.mark.nightly
 def test_a_changed_model_is_written_and_computes_what_the_table_says(tmp_path, monkeypatch):
     def cost(setup):
         packed = any(node.op_type == "MatMulNBits" for node in setup.model.graph.node)
@@ -99,6 +100,7 @@ def test_a_changed_model_is_written_and_computes_what_the_table_says(tmp_path, m
     assert 0.3 < result.difference / (np.abs(wide - narrow).max() / np.abs(wide).max()) < 3
 
 
+@pytest.mark.nightly
 def test_the_command_that_is_printed_makes_the_model_that_was_measured(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     onnx.save(parse(COMPUTED_SHAPE), "net.onnx")

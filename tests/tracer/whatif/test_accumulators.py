@@ -93,6 +93,7 @@ def test_integers_of_a_quantised_model_count_overflows(tmp_path):
     assert result.score == pytest.approx(100 * (plain.argmax(1) == arrays["labels"]).mean())
 
 
+@pytest.mark.nightly
 @pytest.mark.needs("sklearn")
 def test_integers_of_a_float_model_are_those_of_the_quantised_model():
     options = WhatIfOptions(limit=30)

@@ -44,6 +44,7 @@ def scores_of(files, variant):
     return found
 
 
+@pytest.mark.nightly
 def test_what_a_search_without_time_answers_holds(monkeypatch, files):
     (whole,) = what_if(files[0], WIDTHS, files[1], OPTIONS).variants
     rows = {row.bits: row for row in whole.answer.rows}

@@ -78,6 +78,7 @@ def everything(policy, like=None):
     return float(np.concatenate(scores).mean()), emulation.accumulations()
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("memory", "like"),
     [
@@ -162,6 +163,7 @@ def test_a_score_computes_only_what_differs_from_an_earlier_one(monkeypatch):
     assert not begun
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("threads", [1, 2, 4, 9])
 @pytest.mark.parametrize("count", [1, 3, 5])
 def test_threads_change_nothing(threads, count):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import graphs
+from tests.examples import examples
 from tracer import metrics
 from tracer.graph import loading
 from tracer.inputs.datasets.dataset import choose_samples
@@ -17,7 +18,7 @@ from tracer.metrics.scores import lead
 from tracer.whatif.criteria import hardest, summary
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(1, 30), st.integers(2, 9), st.integers(0, 10**6))
 def test_a_lead_is_what_may_be_added_to_another_class_before_it_wins(count, classes, seed):
     outputs = np.random.default_rng(seed).normal(size=(count, classes))

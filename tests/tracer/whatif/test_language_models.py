@@ -30,6 +30,7 @@ def logits(accumulator):
     return outputs[0]
 
 
+@pytest.mark.nightly
 def test_perplexity_by_width_is_that_of_runs_in_the_width():
     result = tracer.what_if(INT4, "11:16", TEXT, SMALL, in_process=True)
     (variant,) = result.variants

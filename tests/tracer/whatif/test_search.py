@@ -6,7 +6,7 @@ import itertools
 from contextlib import closing
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
@@ -121,7 +121,7 @@ def test_a_screen_that_is_right_leaves_one_evaluation_for_all_samples():
     assert len(small.evaluated) == tried
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(needs, works)
 def test_nodes_lose_bits_in_step_with_the_overflows_they_cause(needs, works):
     network = Network(needs, (1, 1, 1))
@@ -175,7 +175,7 @@ def test_no_width_may_be_allowed():
     assert search.narrowest_uniform(9) is None
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(needs, losses, works)
 def test_the_front_holds_what_nothing_beats(needs, losses, works):
     cache, energy = EvaluationCache(NODES, Network(needs, losses)), energy_of(works)

@@ -41,6 +41,7 @@ def accuracy_of_onnxruntime(path, samples):
     return 100 * float((predicted == batch.labels).mean())
 
 
+@pytest.mark.nightly
 def test_energies_are_those_of_the_experiment():
     options = replace(QUICK, limit=8, orders=("channelwise",))
     (one,) = what_if(LENET, [17, 18], "digits", options).variants
@@ -179,6 +180,7 @@ def test_the_node_that_limits_is_explained_by_an_evaluation_for_each(tmp_path, p
     assert shares[quick.uniform.overflowing] == max(shares.values()) > 0
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("samples", [40, 90])
 def test_widths_for_each_node_are_within_the_budget_and_cost_less(tmp_path, samples):
     """Of 40 samples all are tried, of 90 the hardest 32 first."""
@@ -209,6 +211,7 @@ def test_widths_for_each_node_are_within_the_budget_and_cost_less(tmp_path, samp
     )  # fmt: skip
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("text", "policies"),
     [

@@ -74,6 +74,7 @@ def test_a_certificate_for_other_inputs_does_not_hold(proof, model, file, capfd)
     assert (code, "the certificate is for other inputs" in err) == (1, True)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "options",
     [
@@ -95,6 +96,7 @@ def tamper(proof, change):
     proof.write_text(json.dumps(content))
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -116,6 +118,7 @@ def test_a_certificate_that_was_changed_does_not_hold(proof, model, file, capfd,
     assert (code, reason in err) == (1, True)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "change",
     [
@@ -154,6 +157,7 @@ def test_a_certificate_has_the_formats_of_a_float_graph(tmp_path, capfd):
     assert (code, "for another policy" in err) == (1, True)
 
 
+@pytest.mark.nightly
 def test_a_certificate_over_a_data_set(capfd, tmp_path):
     pytest.importorskip("sklearn")
     lenet = families.shipped("lenet", "torch").with_suffix(".int8.onnx")
