@@ -255,6 +255,7 @@ def test_deepseek_promotes_sums_after_128_products(op):
     np.testing.assert_array_equal(out, np.array(expected, np.float32))
 
 
+@pytest.mark.nightly
 def test_the_picture_is_that_of_the_page(tmp_path):
     from tests.docs import level_pictures
 

@@ -145,7 +145,7 @@ def draw_size(size, kernel, stride, pad):
 
 
 @pytest.mark.long
-@examples(60)
+@examples(40)
 @given(graphs(), st.sampled_from(["8", "12", "15", "18", "32"]), st.integers(1, 2))
 def test_random_chains_keep_their_bits(chain, bits, threads):
     proto, x = chain
@@ -251,7 +251,6 @@ def test_reductions_of_bytes_are_those_of_blocks(node, kind, data, bits):
         assert each.guaranteed == others[key].guaranteed
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "accumulator",
     at_night(
@@ -261,7 +260,7 @@ def test_reductions_of_bytes_are_those_of_blocks(node, kind, data, bits):
             Accumulator(14, bias="last"),
             Accumulator(14, zero_points="after"),
         ],
-        but=[Accumulator(14, "wrap"), Accumulator(14, zero_points="after")],
+        but=[Accumulator(14, zero_points="after")],
     ),
 )
 def test_sums_without_a_tile_keep_their_bits(accumulator):

@@ -133,6 +133,7 @@ def test_another_number_of_channels_is_an_error():
         tracer.interpret(LENET, accumulator=f"{CONV}=16/18,*=24")
 
 
+@pytest.mark.nightly
 def test_stored_statistics_have_a_width_for_each_channel():
     _, own = sums("16/18/18/18/20/22")
     other = with_widths(Accumulator(18), (16, 18))

@@ -245,6 +245,7 @@ class Largest(Order):
         return -np.sort(-products, -1)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("order", [Backwards(), Shared(), Largest()])
 @pytest.mark.parametrize("overflow", ["saturate", "wrap"])
 def test_an_order_of_ones_own(order, overflow):

@@ -40,6 +40,7 @@ def test_floats_as_fixed_point_numbers():
     np.testing.assert_array_equal(output, (sums / 2**12).astype(np.float32))
 
 
+@pytest.mark.nightly
 def test_fine_fixed_point_numbers_come_close_to_floats():
     proto = float_model()
     x = RANDOM.normal(0, 1, (2, 2, 5, 5)).astype(np.float32)

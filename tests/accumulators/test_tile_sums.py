@@ -68,7 +68,7 @@ def products(seed, rows, depth, columns, sizes):
 
 
 @pytest.mark.long
-@examples(60)
+@examples(40)
 @given(
     st.integers(0, 2**32),
     st.tuples(st.integers(1, 20), st.integers(1, 60), st.integers(1, 140)),

@@ -88,6 +88,7 @@ def test_two_levels_are_a_loop_over_tiles(case):
         np.testing.assert_array_equal(sums.events, events)
 
 
+@pytest.mark.nightly
 def test_a_node_counts_tiles_that_overflow():
     """Two tiles of 100 saturate at 127, the third holds 100: 354 in place of 500."""
     x, w = np.full((1, 5), 50, np.int8), np.full((5, 1), 2, np.int8)

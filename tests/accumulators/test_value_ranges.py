@@ -121,6 +121,7 @@ def test_some_input_reaches_the_bound():
     assert found.tally.acc_max.tolist() == most.tolist()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("between", [None, ("Transpose", {"perm": [0, 1]}), ("Identity", {})])
 @quick
 @given(st.data())

@@ -61,6 +61,7 @@ def observed(name, optimization):
     return model, graph.kernels, graph.match_tensors(feed_sets, Limits(), silent)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("optimization", at_night(OPTIMIZATIONS, but=["none", "all"]))
 @pytest.mark.parametrize("name", MODELS)
 def test_every_group_is_confirmed_by_values_on_two_inputs(name, optimization):
@@ -91,6 +92,7 @@ GROUPED = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("optimization", OPTIMIZATIONS)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_kernel_and_every_node_has_its_place(name, optimization):
@@ -103,6 +105,7 @@ def test_every_kernel_and_every_node_has_its_place(name, optimization):
     assert max(Counter(key for group in groups for key in group).values()) == 1
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("optimization", OPTIMIZATIONS)
 @pytest.mark.parametrize("name", ["transformer", "residual", "branches"])
 def test_all_the_time_of_kernels_is_in_rows_of_nodes_or_of_the_runtime(

@@ -60,6 +60,7 @@ def found(first, second, folder):
     return tracer.diff(first, folder / "second.onnx", in_process=True)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", at_night(MODELS, but=["lenet/lenet.int8", "gpt/gpt"]))
 def test_other_names_and_another_order_are_no_change(name, tmp_path):
     result = found(path_of(name), scrambled(onnx.load(path_of(name))), tmp_path)
@@ -118,6 +119,7 @@ def other_input(graph):
     return "changed", (convs[4].name,), "X is '"
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "plant",
     at_night(

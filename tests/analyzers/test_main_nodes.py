@@ -24,6 +24,7 @@ def trace(request):
     return tracer.profile(request.param, runs=3, warmup=0, threads=1, confirm=False)
 
 
+@pytest.mark.one_in(3)
 def test_every_node_that_sums_products_has_the_time_of_its_kernel(trace):
     nodes = trace.nodes
     summing = nodes[nodes["op_type"].isin(SUMMING)]
@@ -86,6 +87,7 @@ def test_without_macs_the_node_that_computes_is_the_main_node():
     assert main_first(model, [group], counted)[0] == (group[1], group[0])
 
 
+@pytest.mark.one_in(3)
 def test_a_comparison_finds_the_uncertainty_of_a_row_that_has_a_time(trace, tmp_path):
     file = str(trace.save(tmp_path / "r.trace"))
     side = tracer.compare([file, file]).sides[0]

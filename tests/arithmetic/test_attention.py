@@ -156,6 +156,7 @@ def test_group_query_attention(tokens, past, options):
     check(kernel)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("options", [{}, {"unidirectional": 1}, {"mask": 5}])
 def test_attention_of_projected_inputs(options):
     random, (tokens, heads, size, width) = np.random.default_rng(0), (9, 2, 32, 24)

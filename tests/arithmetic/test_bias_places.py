@@ -28,7 +28,7 @@ def lanes(a, b, start, first):
     return whole
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("function", "operands", "spec", "place"),
     [
@@ -58,7 +58,7 @@ def saturating(a, b, bias, bits):
     return bias
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("function", "spec", "place"),
     [
@@ -91,6 +91,7 @@ def test_a_bias_that_is_scaled_or_added_amid_the_terms_is_not_known(factor):
     assert not result.is_known and "no place explains the bias" in result.reason
 
 
+@pytest.mark.nightly
 def test_an_argument_that_has_a_default_is_a_bias_by_its_name_alone():
     def linear(a, b, bias=None):
         return total(a, b, np.float32(0) if bias is None else bias, np.float32)

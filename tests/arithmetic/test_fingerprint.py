@@ -152,6 +152,7 @@ def test_sides_of_another_runtime_are_refused(capsys):
     assert "onnxruntime runs on the CPU" in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_a_batch_and_its_first_sample_are_compared(tmp_path):
     """Row 0 alone and in a batch of 8 differ: a product of one row has a kernel of its own."""
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>

@@ -34,7 +34,7 @@ def replayed(result, left, right):
     return sums if rounded is None else casting.cast(sums, float_format(rounded))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("function", "operands"),
     [(np.dot, "float32"), pytest.param(np.dot, "float64", marks=pytest.mark.nightly),

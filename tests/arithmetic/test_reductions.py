@@ -49,6 +49,7 @@ def test_ways_of_sums():
     assert check("ReduceSum", shape, {"axes": [0, 2, 3]})["way"] == "blocks"
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "attributes",
     [
@@ -89,6 +90,7 @@ def test_mean_of_tensors():
     check("Mean", [(3, 341)] * 3, {})
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("beta", [0.75, 0.5])
 def test_local_response_normalization(beta):
     attributes = {"size": 5, "alpha": 0.02, "beta": beta, "bias": 2.0}

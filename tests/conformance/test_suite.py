@@ -23,6 +23,7 @@ NODE_CASES = suite.node_cases()
 FILE_CASES = suite.file_cases()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("case", _parameters(NODE_CASES))
 def test_single_operator(case):

@@ -3,9 +3,12 @@
 import csv
 import io
 
+import pytest
+
 MODEL = "models/lenet/lenet.onnx"
 
 
+@pytest.mark.nightly
 def test_a_column_takes_its_spec_and_the_analyzer_that_fills_it(copy, repository):
     model = str(repository / MODEL)
     copy.edit(

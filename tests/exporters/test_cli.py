@@ -60,6 +60,7 @@ def test_options_reach_the_exporter(here, capsys):
     assert "(5 nodes, opset 18, batch 1;" in messages
 
 
+@pytest.mark.nightly
 def test_no_overwriting_unless_forced(here, capsys):
     (here / "net.onnx").write_bytes(b"mine")
     code, messages = run(capsys, *MAKE, "-o", "net.onnx")
@@ -154,6 +155,7 @@ DEAD = """
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("bias", "dead"), [(-100, ["relu"]), (1, [])])
 def test_an_output_that_hardly_depends_on_the_input_is_named(here, capsys, bias, dead):
     (here / "dead.py").write_text(textwrap.dedent(DEAD))

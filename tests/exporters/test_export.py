@@ -189,6 +189,7 @@ def test_a_value_of_the_traced_input_does_not_pass_for_a_function_of_it(target):
         pipeline.convert(Baking(), None, [InputSpec((2, 4))], options, target)
 
 
+@pytest.mark.nightly
 def test_a_model_with_an_input_shape_needs_none_to_be_given(tmp_path):
     class Sum(torch.nn.Module):
         input_shape = ((2, 3), (3,))

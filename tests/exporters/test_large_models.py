@@ -44,6 +44,7 @@ def test_weights_of_a_large_model_go_to_a_file_beside_it(target, large, monkeypa
     assert not onnx.load(target, load_external_data=False).graph.initializer[0].raw_data
 
 
+@pytest.mark.nightly
 def test_a_large_model_with_other_values_names_the_first_node(target, large, monkeypatch):
     monkeypatch.setattr("tracer.exporters.torch.conversion.run", lambda module, arrays: [arrays[0]])
     with pytest.raises(ThresholdError, match=r"differs from torch: .* all \d+ tensors"):

@@ -77,6 +77,7 @@ def test_the_generators_of_the_program_go_on_as_if_nothing_had_happened(net, tmp
     assert numbers() == expected[1]
 
 
+@pytest.mark.nightly
 def test_the_command_draws_what_torch_draws_from_the_seed(tmp_path):
     torch = pytest.importorskip("torch")
     (tmp_path / "net.py").write_text(TORCH)

@@ -235,6 +235,7 @@ WINDOWS = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("channels", [3, 8, 21])
 @pytest.mark.parametrize("name", WINDOWS)
 def test_windows_have_channels_innermost(name, channels):
@@ -278,6 +279,7 @@ needs_pairs = pytest.mark.skipif(
 )
 
 
+@pytest.mark.one_in(3)
 @needs_pairs
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("engine", ENGINES)
@@ -364,7 +366,7 @@ def test_convolutions_saturate_as_in_onnxruntime(kinds, geometry):
     assert (wide == theirs).all() == (kinds != ("uint8", "int8") or geometry == "depthwise")
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.nightly
 @pytest.mark.skipif("avx2" not in FLAGS, reason="needs AVX2")
 @pytest.mark.parametrize(
     "name",
@@ -397,6 +399,7 @@ def test_vnni_wraps_in_onnxruntime(weight):
     assert (theirs == wrapped(exact_sums)).all() and (theirs != exact_sums).all()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.skipif("avx2" not in FLAGS, reason="needs AVX2")
 @pytest.mark.parametrize("depth", [301, 66000])
 def test_products_of_uint8_are_exact_in_onnxruntime(depth):

@@ -178,7 +178,7 @@ def write(folder, changed):
         (place / f"d_{card}_fp32.txt").write_text(f"{int(want, 16) ^ changed:032b}\n")
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("changed", "code"), [(0, 0), (1, 1)])
 def test_the_command_compares_a_folder_of_results(changed, code, tmp_path, monkeypatch, capsys):
     write(tmp_path, changed)

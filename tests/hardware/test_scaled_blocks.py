@@ -161,6 +161,7 @@ def matmul(weights):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 
+@pytest.mark.nightly
 def test_deepgemm_scales_rows_by_128_and_weights_by_128_x_128():
     random = np.random.default_rng(3)
     x, w = (random.normal(size=shape) * np.exp(random.normal(size=shape))

@@ -36,7 +36,7 @@ def stored(tmp_path):
     return store
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize(
     "name", at_night([*CASES][::4], but=[*CASES][::12])
 )  # the interpreter loads them all

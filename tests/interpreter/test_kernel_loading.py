@@ -164,6 +164,7 @@ for _ in range(6):
 """
 
 
+@pytest.mark.nightly
 def test_kernels_are_loaded_late_where_numpy_has_cost_as_much():
     done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True)
     assert done.stdout.split() == ["False"] * 4 + ["True"] * 2, done.stderr

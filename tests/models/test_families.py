@@ -68,7 +68,7 @@ def test_onnxruntime_computes_what_the_framework_computes(
         np.testing.assert_allclose(result, framework_outputs(model, x), atol=1e-4)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "variant", at_night([{"residual": "always"}, {"depth": 14}], but=[{"residual": "always"}])
 )

@@ -34,6 +34,7 @@ def test_a_row_that_is_clicked_is_described_and_kept_in_the_address(browser, res
     assert browser.texts(".details h2") == chosen
 
 
+@pytest.mark.nightly
 def test_a_notebook_shows_the_report_in_a_frame_without_its_rights(browser, resnet, tmp_path):
     shown = resnet[1].show(height=640)
     notebook = tmp_path / "notebook.html"
@@ -109,6 +110,7 @@ def test_rows_are_copied_as_csv_that_pandas_reads(browser, resnet):
         )
 
 
+@pytest.mark.nightly
 def test_rows_far_down_are_shown_when_they_are_selected(browser, tmp_path):
     text = '<ir_version: 8, opset_import: ["": 16]> g (float[2] x0) => (float[2] x300) {'
     text += " ".join(f"x{n + 1} = Relu (x{n})" for n in range(300)) + "}"
@@ -148,6 +150,7 @@ def test_without_scripts_the_summary_and_the_first_rows_are_there(browser, resne
     assert "need scripts" in browser.driver.find_element("css selector", "body").text
 
 
+@pytest.mark.nightly
 def test_a_filter_of_an_unknown_column_says_so(browser, resnet):
     browser.open(resnet[0], fragment="#filter=nothing>3")
     assert browser.texts(".table output") == ["no column nothing"]

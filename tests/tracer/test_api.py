@@ -44,11 +44,18 @@ def test_a_trace_survives_the_file(trace, tmp_path):
         assert ours.kernels == theirs.kernels
         assert np.array_equal(ours.samples, theirs.samples)
         assert np.allclose(ours.wall_us, theirs.wall_us)
-    for extension in formats(Trace):
-        needs_more = "sums.", "headroom.", "annotated."  # sums of integers, the file of the model
-        is_drawn_as_svg = extension.endswith("png")
-        if extension != "trace" and not is_drawn_as_svg and not extension.startswith(needs_more):
-            assert render(again, extension) == render(trace, extension)
+
+
+NEED_MORE = "sums.", "headroom.", "annotated."
+"""Formats of sums of integers, and of the file of the model."""
+FORMATS = [each for each in formats(Trace) if each != "trace" and not each.startswith(NEED_MORE)]
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("extension", [each for each in FORMATS if not each.endswith("png")])
+def test_a_trace_of_a_file_is_shown_as_before(trace, tmp_path, extension):
+    again = tracer.load(trace.save(tmp_path / "run.trace"))
+    assert render(again, extension) == render(trace, extension)
 
 
 @pytest.mark.parametrize("keep", [0, 1, 500, 5000])
@@ -75,6 +82,7 @@ def test_sizes_that_depend_on_data_come_from_the_run():
     assert not any("unknown" in note for note in trace.notes)
 
 
+@pytest.mark.nightly
 def test_a_folder_with_test_data_runs_on_them(tmp_path):
     onnx.save(residual(), tmp_path / "model.onnx")
     (tmp_path / "test_data_set_0").mkdir()

@@ -73,6 +73,7 @@ def test_a_comparison_has_a_summary_a_page_and_an_exit_code(measure, model, code
     assert names == {"report.html", "summary.md", "speed.junit.xml"}
 
 
+@pytest.mark.nightly
 def test_a_profile_has_a_table_in_the_summary(measure):
     done, folder = measure(model="m.onnx", arguments="--threads 1 --runs 3 --no-roofline")
     assert done.returncode == 0, done.stderr

@@ -116,7 +116,7 @@ def side_by_side(monkeypatch):
     return lambda: (most[0], alive(), len(opened))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("large", "most"), [(1, 1), (1 << 20, 2)])
 def test_sessions_on_a_large_model_are_open_one_at_a_time(
     large, most, side_by_side, tmp_path, monkeypatch

@@ -171,6 +171,7 @@ def test_a_merged_trace_comes_back_from_its_file(lenet, tmp_path):
     assert marked("time_us", "reference") in again.nodes
 
 
+@pytest.mark.nightly
 def test_a_merged_trace_is_compared_by_the_run_of_its_rows(lenet, tmp_path):
     trace = tracer.merge(tracer.profile(LENET, **TIMED), lenet["sums"], lenet["interpreted"])
     file = str(trace.save(tmp_path / "one.trace"))
@@ -179,6 +180,7 @@ def test_a_merged_trace_is_compared_by_the_run_of_its_rows(lenet, tmp_path):
         assert np.nansum(side.time_us) == pytest.approx(trace.nodes["time_us"].sum())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("sort", ["given", "turned"])
 def test_a_count_gives_what_a_trace_lacks(lenet, sort):
     counted = tracer.count(LENET, energy="lab")
@@ -193,6 +195,7 @@ def test_a_count_gives_what_a_trace_lacks(lenet, sort):
     assert trace.nodes["time_us"].notna().any()
 
 
+@pytest.mark.nightly
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(8, 32))
 @settings(max_examples=6, deadline=None)
 def test_an_energy_of_another_batch_is_scaled_by_the_work(here, there, bits):
@@ -287,6 +290,7 @@ def test_the_terminal_shows_one_table_with_time_and_overflow(
     assert any("suffice for this data" in line for line in lines)
 
 
+@pytest.mark.nightly
 def test_a_document_has_the_runs_that_were_joined(lenet, tmp_path):
     trace = tracer.merge(*lenet.values())
     document = json.loads(trace.save(tmp_path / "one.json").read_text())

@@ -179,6 +179,7 @@ def test_generations_are_measured_and_their_cache_is_as_large_as_the_formula_say
     assert generated.allocated_bytes == planned(decoder, phases).cache.nbytes(2, 9)
 
 
+@pytest.mark.nightly
 def test_each_phase_is_a_run_with_rows_of_its_own(profiled):
     assert [(run.phase, run.past) for run in profiled.runs] == [
         ("prefill", 0), ("decode", 0), ("decode", 40),
@@ -321,6 +322,7 @@ def test_two_points_have_the_uncertainty_of_their_times():
     assert line("a", [0], [10.0], [1.0]) is None
 
 
+@pytest.mark.nightly
 @pytest.mark.needs("torch", "transformers")
 def test_a_llama_of_transformers_has_the_work_of_the_formulas(tmp_path):
     path = decoders.llama(tmp_path / "llama.onnx")

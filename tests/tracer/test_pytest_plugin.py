@@ -48,6 +48,7 @@ def test_pytest_loads_nothing_heavy_for_it():
     assert not {"numpy", "pandas", "onnx", "onnxruntime", "rich"} & set(done.stdout.split())
 
 
+@pytest.mark.nightly
 def test_a_model_as_fast_passes_and_the_verdict_is_in_the_xml(suite, pytester):
     body = 'assert tracer.check("same.trace", against="main.trace", report="s.html").passed'
     suite(body, "--junitxml=all.xml").assert_outcomes(passed=1)
@@ -81,6 +82,7 @@ def test_the_gates_are_those_of_compare(suite, body, outcome):
     suite(body).assert_outcomes(**{outcome: 1})
 
 
+@pytest.mark.nightly
 def test_too_few_runs_are_undecided_which_is_no_pass(suite):
     result = suite('tracer.check("few.trace", against="main.trace")')
     result.assert_outcomes(failed=1)

@@ -86,6 +86,7 @@ def test_the_time_of_a_trace_is_the_median_of_its_one_run(trace):
         _ = tracer.count(LENET).wall_us
 
 
+@pytest.mark.nightly
 def test_overflow_is_counted_beside_the_times():
     both = tracer.profile(INT8, runs=5, accumulator=16, seed=1)
     counted = tracer.interpret(INT8, accumulator=16, seed=1)
@@ -102,6 +103,7 @@ def test_an_argument_that_is_not_there_is_named_with_its_function():
         tracer.compare([LENET, INT8], sessions=3)
 
 
+@pytest.mark.nightly
 def test_traces_in_memory_are_compared_as_their_files_are(trace, tmp_path):
     other = tracer.profile(INT8, batch=2, runs=10, threads=1)
     paths = [each.save(tmp_path / f"{i}.trace") for i, each in enumerate((trace, other))]
@@ -173,6 +175,7 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("progress", "stream", "drawn"),
     [(None, Terminal, True), (None, io.StringIO, False), (True, io.StringIO, True),
@@ -231,7 +234,7 @@ NEEDS = {"export": "torch", "profile_framework": "torch"} | dict.fromkeys(
 )
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     "name",
     [

@@ -191,7 +191,7 @@ def test_arguments_weights_and_types_reach_an_export(folder, capfd):
     assert "needs arguments: width. Give --arg width=VALUE" in err
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     "option",
     [("--arg", "width=3"), ("--weights", "w.pt"), ("--input-dtype", "int64"), ("--trust",)],
@@ -204,6 +204,7 @@ def test_what_only_code_has_is_refused_for_an_onnx_model(folder, option):
     assert refused.stderr.count(b"\n") == 1
 
 
+@pytest.mark.nightly
 @pytest.mark.needs("torch", "onnxscript")
 def test_an_exported_program_is_a_subject(folder):
     import torch

@@ -53,6 +53,7 @@ def trace():
     )
 
 
+@pytest.mark.nightly
 def test_there_is_a_run_for_each_combination_and_its_rows_are_its_own(trace):
     keys = [(run.batch, run.threads, run.optimization) for run in trace.runs]
     assert keys == list(product([1, 2], [1, 2], ["none", "all"]))
@@ -119,6 +120,7 @@ def test_one_value_twice_is_one_run_and_an_empty_list_is_refused():
         tracer.profile(residual(), threads=[])
 
 
+@pytest.mark.nightly
 def test_a_comparison_does_not_guess_which_run_is_meant(tmp_path):
     tracer.profile(residual(), threads=[1, 2], runs=2).save(tmp_path / "r.trace")
     with pytest.raises(InputError, match="several runs of one batch: threads 1; threads 2"):

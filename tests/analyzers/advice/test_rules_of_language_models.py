@@ -100,6 +100,7 @@ def test_a_head_that_reads_all_tokens_of_a_prompt(profiled):
     assert "unpruned_head" not in told(of_phase(profiled, "decode"), 10)
 
 
+@pytest.mark.nightly
 def test_a_head_that_reads_the_last_token_alone():
     proto = grouped()
     head = next(node for node in proto.graph.node if node.name == "head")

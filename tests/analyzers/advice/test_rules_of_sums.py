@@ -70,6 +70,7 @@ def test_a_node_with_spare_bits_and_much_energy_is_told_with_its_figures():
     )
 
 
+@pytest.mark.nightly
 def test_nothing_is_spare_at_the_widths_that_the_data_needs():
     needs = merged(32).nodes.dropna(subset=["bits_observed"])
     pairs = zip(needs["node"], needs["bits_observed"], strict=True)
@@ -98,6 +99,7 @@ def test_an_overflow_of_the_most_expensive_node_is_not_called_cheap():
     assert "cheap_overflow" not in told(merged("conv1=16,*=32"))
 
 
+@pytest.mark.nightly
 def test_times_alone_give_no_advice_on_widths():
     trace = times()
     assert not {"spare_bits", "worth_narrowing", "cheap_overflow"} & set(told(trace, hot=True))

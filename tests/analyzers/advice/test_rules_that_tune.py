@@ -173,6 +173,7 @@ def test_eight_bits_gain_by_fewer_bytes_or_faster_arithmetic():
     assert told(chain, 50, fast, **rates)["compute_bound"].at_most == pytest.approx(8)
 
 
+@pytest.mark.nightly
 def test_what_advice_names_can_be_tried():
     traces = [
         (conv_in_floats(), 100, {"roof_fraction": 0.01, "gflops_per_s": 2.0, "bound": "compute"}),

@@ -158,6 +158,7 @@ def table(path, **options):
     return layer_rows(trace.nodes, trace.runs[0].kernels)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["lenet/lenet", "resnet_cifar/resnet20"])
 def test_torch_and_chainer_twins_have_the_same_layers(name):
     twins = [table(MODELS / f"{name}{end}.onnx", optimization="none") for end in ("", "_chainer")]
@@ -171,6 +172,7 @@ def test_torch_and_chainer_twins_have_the_same_layers(name):
         assert modules[0] == modules[1]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("path", [LENET / "lenet.onnx", RESNET / "resnet20.onnx"])
 def test_a_graph_and_its_optimised_self_have_the_same_layers(path):
     sides = [table(path, optimization=level) for level in ("none", "all")]

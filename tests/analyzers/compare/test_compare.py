@@ -45,6 +45,7 @@ def test_the_one_layer_that_is_slower_is_found_and_no_other():
     assert total["significant"]
 
 
+@pytest.mark.nightly
 def test_layers_that_are_slower_in_8_bits_are_named_with_the_measured_loss():
     integer = [row | {"op_type": {"Conv": "QLinearConv", "Gemm": "QGemm"}.get(op, op)}
                for row in ROWS if (op := row["op_type"])]  # fmt: skip

@@ -81,7 +81,7 @@ def trained(model):
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.nightly
 @pytest.mark.parametrize("network", few(NETWORKS), indirect=True)
 def test_the_exporter_of_programs(network, tmp_path, caplog):
     name, model, inputs = network
@@ -143,6 +143,7 @@ def test_the_exporter_of_tracer_leaves_marks(network, tmp_path):
     assert tracer.count(path).model.params == trained(model)
 
 
+@pytest.mark.nightly
 def test_what_torch_marks_wins_over_what_reads_it(tmp_path):
     build, inputs = NETWORKS["blurred"]
     path = tmp_path / "model.onnx"

@@ -43,6 +43,7 @@ def test_the_chart_reddens_the_rows_of_half_of_the_work_and_says_so(counted):
     assert red
 
 
+@pytest.mark.nightly
 def test_a_chart_names_fifteen_rows_and_sums_the_rest(counted):
     nodes = pd.concat([counted.nodes] * 3, ignore_index=True)
     nodes["node"] = pd.array([f"n{place}" for place in range(len(nodes))], "string")
@@ -87,6 +88,7 @@ def test_nodes_with_alike_names_have_labels_of_their_own(counted):
     assert "… before a name stands for /model/encoder/layers." in texts
 
 
+@pytest.mark.nightly
 def test_a_threshold_is_one_of_time(trace, counted):
     assert any(text == "red: ≥ 0.50 µs" for text in svg(trace, threshold=0.5)[0])
     assert svg(counted, threshold=0.5) == svg(counted)
@@ -100,6 +102,7 @@ def test_a_chart_without_heights_begins_at_zero(counted):
     assert not any(text.startswith("\N{MINUS SIGN}") for text in texts)
 
 
+@pytest.mark.nightly
 def test_the_title_and_what_red_means_are_on_lines_of_their_own(counted, tmp_path):
     model = replace(counted.model, name="a long name of a model " * 8)
     named, plain = (png(t, tmp_path) for t in (replace(counted, model=model), counted))

@@ -160,6 +160,7 @@ def test_groups_are_shown_too(narrow, by, extension):
     assert "overflow" in screen(narrow, 100, by=by)
 
 
+@pytest.mark.nightly
 def test_a_saved_trace_shows_the_same(narrow, tmp_path):
     (tmp_path / "n.trace").write_bytes(trace_file.dumps(narrow))
     again = trace_file.load(tmp_path / "n.trace")
@@ -175,6 +176,7 @@ def svg(trace, **options):
     return re.findall("<!-- (.*) -->", text)
 
 
+@pytest.mark.nightly
 def test_the_picture_is_a_histogram_for_each_node(narrow):
     texts = svg(narrow)
     nodes = narrow.nodes.set_index("node")

@@ -103,6 +103,7 @@ def results(tmp_path_factory, counted):
 KINDS = ["Trace", "Comparison", "Sweeps", "Fusions", "Environment", "Quantized", "Exported"]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("kind", at_night(KINDS, but=KINDS[1:]))  # a folder has those of a trace
 def test_a_result_is_saved_in_every_format_it_has(results, kind, tmp_path):
     result = results[kind]

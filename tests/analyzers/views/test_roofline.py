@@ -65,6 +65,7 @@ def test_a_panel_for_each_run_with_both_roofs_at_what_was_measured(measured):
         np.testing.assert_allclose(slope[-1][0], 5)
 
 
+@pytest.mark.nightly
 def test_points_are_kernels_at_their_intensity_and_rate(measured):
     nodes = measured.nodes[measured.nodes["batch"] == 1]
     expected = {
@@ -97,6 +98,7 @@ def test_labels_are_as_many_as_asked_for(measured):
     assert len(few) == 3  # and the two roofs
 
 
+@pytest.mark.nightly
 def test_integers_have_a_roof_of_their_own():
     trace = tracer.profile(integers(), runs=5, threads=1, peaks=lambda threads: PEAKS)
     nodes = timed(trace.nodes)

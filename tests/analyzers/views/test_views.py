@@ -25,6 +25,7 @@ def screen(trace, width, **options):
     return stream.getvalue()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("width", [60, 80, 120, 160, 240])
 def test_no_line_is_wider_than_the_terminal_and_no_number_is_cut(trace, width):
     lines = screen(trace, width).splitlines()
@@ -211,6 +212,7 @@ def test_what_did_not_run_has_no_calls(trace):
     assert "nan" not in screen(replace(trace, nodes=nodes), 300)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("width", [20, 30, 40, 60, 120])
 def test_a_narrow_terminal_shows_times_and_cuts_names(trace, width):
     nodes = trace.nodes.assign(
@@ -249,6 +251,7 @@ def fused(trace):
     return replace(trace, nodes=nodes)
 
 
+@pytest.mark.nightly
 def test_every_view_tells_of_kernels_fused_across_modules_and_not_of_those_within_one(fused):
     for shown in (screen(fused, 160, by="module"), md(fused, by="module")):
         assert "also holds" in shown and "timed in" in shown

@@ -115,6 +115,7 @@ def test_a_missing_chainer_names_the_line_that_installs_it(monkeypatch):
         compat.load()
 
 
+@pytest.mark.nightly
 def test_an_import_that_failed_before_is_repaired():
     code = """
 import sys, warnings

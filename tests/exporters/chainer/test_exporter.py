@@ -90,6 +90,7 @@ def exported(resnet20):
     return export(model, path, input_shape=(1, 3, 32, 32)), loading.load(path)
 
 
+@pytest.mark.nightly
 def test_resnet20_gives_the_66_functions_of_experiment_1(exported):
     _, model = exported
     assert Counter(node.op_type for node in model.nodes) == {
@@ -147,6 +148,7 @@ def test_onnxruntime_equals_chainer_at_any_batch(resnet20, exported, batch):
     np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("opset", at_night([7, 13, 18, 22], but=[7, 22]))
 def test_another_opset_keeps_nodes_modules_and_values(resnet20, tmp_path, opset):
     model, _ = resnet20

@@ -133,6 +133,7 @@ def test_sequences_of_several_lengths(tmp_path, kind):
     check(model, path, np.random.default_rng(0).standard_normal((4, 5, 4), np.float32))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("wrapped", [chainer.Variable, np.asarray])
 def test_steps_of_any_batch(tmp_path, wrapped):
     """Where the sequences are cut by time, the batch is open."""

@@ -196,6 +196,7 @@ def test_a_transformer_has_a_module_for_every_node(tmp_path):
     assert sum(node.op_type == "LayerNormalization" for node in nodes) == 4
 
 
+@pytest.mark.nightly
 def test_the_model_is_exported_for_evaluation_and_left_in_its_modes(tmp_path):
     net = nn.Sequential(nn.Dropout(), nn.Linear(3, 3), nn.BatchNorm1d(3))
     net[2].eval()
@@ -212,6 +213,7 @@ def test_the_opset_asked_for_is_written(tmp_path, opset):
     assert record.opset == loading.load(path).opsets[""] == opset
 
 
+@pytest.mark.nightly
 def test_a_static_batch_is_a_number(tmp_path):
     options = ExportOptions(dynamic_batch=False)
     record = export(nn.ReLU(), tmp_path / "m.onnx", input_shape=(4, 3), options=options)
@@ -291,6 +293,7 @@ def test_an_error_of_the_models_own_is_passed_on(tmp_path):
         export(Leaves(), tmp_path / "m.onnx", input_shape=(2, 3))
 
 
+@pytest.mark.nightly
 def test_a_spoilt_weight_is_traced_to_the_module_it_belongs_to():
     conversion = exporter.convert(trained(Residual()), [InputSpec((2, 3, 8, 8))], ExportOptions())
     spoilt = next(w for w in conversion.proto.graph.initializer if w.name == "fc.weight")

@@ -243,6 +243,7 @@ def shell(command, model):
     return subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=env)
 
 
+@pytest.mark.nightly
 def test_a_pipe_is_as_wide_as_its_content_unless_columns_sets_a_width(model, tmp_path):
     proto = onnx.load(model)
     proto.graph.node[0].name = "/encoder/layers.0/" + "self_attention/" * 11 + "output/Conv"
@@ -258,6 +259,7 @@ def test_a_pipe_is_as_wide_as_its_content_unless_columns_sets_a_width(model, tmp
     assert "MACs" in cut
 
 
+@pytest.mark.nightly
 def test_a_terminal_keeps_its_own_width(model):
     code = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]))"
     command = f"env -u COLUMNS {sys.executable} -c '{code}' bash -c 'stty cols 60; $t count $m'"
@@ -319,6 +321,7 @@ def test_sigterm_ends_as_an_interrupt_does_and_leaves_nothing(model, tmp_path):
     assert not any(folder.glob("tracer-*"))
 
 
+@pytest.mark.nightly
 def test_modules_of_a_saved_trace_are_shown_at_any_depth(capfd, tmp_path):
     from models import families
 

@@ -35,6 +35,7 @@ def run(capfd, *args):
     return code, out.out, out.err
 
 
+@pytest.mark.nightly
 def test_the_same_file_twice_writes_every_format(model, capfd, tmp_path):
     pytest.importorskip("matplotlib")
     names = ["c.json", "c.csv", "c.md", "c.png", "c.svg"]
@@ -129,6 +130,7 @@ def recorded(tmp_path):
     return saved
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("factor", "code", "verdict"), [(1.2, 1, "FAIL"), (1.02, 0, "pass"), (0.5, 0, "pass")]
 )
@@ -192,6 +194,7 @@ def test_values_that_differ_are_a_failed_test(model, capfd, tmp_path):
     assert "compute" in numbers.result[0].message
 
 
+@pytest.mark.nightly
 def test_networks_with_nothing_in_common(model, capfd, tmp_path):
     text = '<ir_version: 8, opset_import: ["": 16]> g (float[2] x) => (float[2] y) { y = Erf (x) }'
     onnx.save(parse(text), tmp_path / "other.onnx")
@@ -262,6 +265,7 @@ def test_a_depth_of_layers_is_a_usage_error(model, capfd):
     assert "--by module" in err
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("side", "args", "idle"),
     [

@@ -38,6 +38,7 @@ def strings(file):
             yield node.value
 
 
+@pytest.mark.nightly
 def test_texts_name_pages_that_a_user_can_open(capfd):
     files = [file for name in PACKAGES for file in (ROOT / name).rglob("*.py")]
     texts = [text for file in files for text in strings(file)]

@@ -72,6 +72,7 @@ def test_a_map_that_values_cannot_confirm_is_printed_all_the_same(encoder, monke
     assert ("scores", "scaled") in groups
 
 
+@pytest.mark.nightly
 def test_a_profile_goes_by_the_same_map_and_says_where_values_cannot_be_compared(
     encoder, monkeypatch
 ):

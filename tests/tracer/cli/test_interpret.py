@@ -140,6 +140,7 @@ def test_bodies_and_sizes_that_depend_on_data_are_followed(tmp_path, capfd):
     assert run(capfd, tmp_path / "data.onnx", "--batch", 2)[0] == 0
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("options", [(), ("--against", "ort")])
 @pytest.mark.parametrize(("long_us", "inferences"), [(0.0, [0, 1]), (1e12, [0, 0, 1])])
 def test_a_model_runs_once_undisturbed_and_once_recorded(

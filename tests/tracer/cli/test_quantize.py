@@ -261,6 +261,7 @@ def test_outputs_show_their_worst_channel_in_table_json_and_csv(tmp_path, capfd,
     assert rows.loc["join", "channel_axis"] == 1
 
 
+@pytest.mark.nightly
 def test_weights_alone_are_quantised_and_scored_on_text(tmp_path, capfd):
     text = tmp_path / "text.txt"
     text.write_bytes(Path("models/data/texts/kjv.test.txt").read_bytes()[:1025])

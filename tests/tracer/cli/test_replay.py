@@ -43,6 +43,7 @@ def test_the_table_fits_a_terminal(capfd, monkeypatch):
     ]
 
 
+@pytest.mark.nightly
 def test_the_digest_is_that_of_a_session_on_all_inputs(capfd, tmp_path):
     inputs = np.random.default_rng(0).random((6, 3, 32, 32), np.float32)
     np.savez(tmp_path / "x.npz", x=inputs)

@@ -72,6 +72,7 @@ def test_json_has_peaks_shares_and_advice(model, capfd):
     assert all(row["peak_bytes"] > 0 for row in rows)
 
 
+@pytest.mark.nightly
 def test_the_roofline_is_drawn_and_again_from_the_trace(model, capfd, tmp_path):
     pytest.importorskip("matplotlib")
     names = ["roofline.svg", "x.roofline.svg", "x.svg", "m.trace"]
@@ -137,6 +138,7 @@ def test_the_table_fits_and_a_wide_one_shows_the_roof(model, capfd, monkeypatch,
     assert ("bound" in header) is (width == 160)
 
 
+@pytest.mark.nightly
 def test_markdown_has_the_advice(model, capfd, tmp_path):
     from tracer.analyzers.advice import advise
     from tracer.analyzers.views.text import cell

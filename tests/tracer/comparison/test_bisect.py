@@ -269,7 +269,7 @@ def test_the_error_of_the_first_is_raised_where_none_runs(tmp_path):
         tracer.bisect(files)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("text", "every", "versions"),
     [
@@ -291,12 +291,14 @@ def test_a_range_has_the_newest_of_each_minor_version(tmp_path, monkeypatch, tex
     assert [each.version for each in releases_of(text, every)] == versions
 
 
+@pytest.mark.nightly
 def test_without_an_index_a_range_has_what_was_downloaded(plant):
     plant(v1_0_1="", v1_1_0="")
     installed = onnxruntime.__version__
     assert [each.version for each in releases_of("1.0:")] == ["1.0.1", "1.1.0", installed]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("sides", "ort", "message"),
     [

@@ -166,6 +166,7 @@ def test_saved_traces_are_said_not_to_have_taken_turns(saved, model):
     assert any("recorded earlier, not alternating: m.trace" in note for note in comparison.notes)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("by", ["layer", "model"])
 def test_models_too_large_to_be_open_together_take_a_turn_in_each_session(model, monkeypatch, by):
     monkeypatch.setattr("tracer.graph.stored_weights.is_large", lambda model: True)
@@ -226,6 +227,7 @@ def test_a_framework_side_is_profiled_by_the_api_and_compared(trace, model, monk
     assert timed[-1] == ("net.py:Net", "torch", {"depth": 20}, True)
 
 
+@pytest.mark.nightly
 def test_a_sweep_of_a_model_and_of_a_trace(model, tmp_path):
     (live,) = compare.sweep([model], [4, 1], settings=QUICK)
     assert live.batches == (1, 4)

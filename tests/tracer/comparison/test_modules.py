@@ -164,6 +164,7 @@ def test_a_module_its_export_and_its_twin_in_chainer_agree(nets, capfd, name):
     assert not any("not compared" in note for note in result["notes"])
 
 
+@pytest.mark.nightly
 def test_a_weight_that_is_perturbed_is_a_difference_and_exit_code_1(nets, capfd, tmp_path):
     net = nets["mlp"]
     proto = onnx.load(net.model)
@@ -182,6 +183,7 @@ def test_a_weight_that_is_perturbed_is_a_difference_and_exit_code_1(nets, capfd,
     assert "Numbers of" not in out
 
 
+@pytest.mark.nightly
 def test_a_framework_may_come_first_and_the_onnx_model_sets_its_input(nets, capfd):
     net = nets["two"]
     code, out, _ = run(capfd, f"{net.file}:Torch@torch", f"{net.model}@interpreter", "--json")
@@ -190,6 +192,7 @@ def test_a_framework_may_come_first_and_the_onnx_model_sets_its_input(nets, capf
     assert [row["macs"] for row in result["totals"]] == [net.macs] * 2
 
 
+@pytest.mark.nightly
 def test_shapes_are_given_where_no_side_declares_them(nets, capfd, tmp_path):
     net = nets["two"]
     sides = (f"{net.file}:Torch@torch", f"{net.file}:Chainer@chainer")
@@ -208,6 +211,7 @@ def test_shapes_are_given_where_no_side_declares_them(nets, capfd, tmp_path):
     assert [row["batch"] for row in json.loads(out)["totals"]] == [4, 4]
 
 
+@pytest.mark.nightly
 def test_shapes_set_the_symbols_of_an_onnx_model(nets, capfd):
     net = nets["mlp"]
     sides = (net.model, f"{net.file}:Torch@torch")

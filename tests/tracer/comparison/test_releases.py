@@ -98,6 +98,7 @@ def other(tmp_path_factory):
         yield
 
 
+@pytest.mark.nightly
 def test_a_release_is_installed_once_with_its_hash(cache, index):
     release = Release("1.30.7")
     folder = Path(*release.folders(quiet))
@@ -118,6 +119,7 @@ def version_there():
     return there.__version__
 
 
+@pytest.mark.nightly
 def test_what_pip_offers_is_listed(cache, index):
     with pytest.raises(InputError, match=r"1.29.1 has no wheel for .* There are 1.30.7"):
         Release("1.29.1").folders(quiet)
@@ -131,6 +133,7 @@ def test_a_release_that_cannot_be_had_is_an_error(cache, index):
         Release("1.29.1").folders(quiet)
 
 
+@pytest.mark.nightly
 def test_a_release_of_another_package_is_its_own(cache, index):
     with pytest.raises(InputError, match=r"openvino 1.30.7 cannot be downloaded"):
         Release("1.30.7", "openvino").folders(quiet)

@@ -98,6 +98,7 @@ def test_an_interrupt_of_the_caller_ends_the_child(folder):
     assert not calls._idle
 
 
+@pytest.mark.nightly
 def test_callbacks_are_called_here_with_what_the_child_computed(folder):
     seen = []
     trace = tracer.interpret(

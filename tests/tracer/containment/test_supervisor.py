@@ -425,6 +425,7 @@ def test_no_file_gets_the_number_of_a_closed_stream(start):
     assert ended(start("-c", CLOSED))[0] == 1
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGINT, signal.SIGTERM])
 def test_a_signal_that_a_callback_dropped_rises_again(number, start):
     process = start("-c", DROPPING.replace("LIMITED", str(number == signal.SIGALRM)))

@@ -149,6 +149,7 @@ def content(batches):
     ]
 
 
+@pytest.mark.one_in(3)
 @quick
 @given(data=st.data())
 def test_parts_are_the_whole_batch_by_batch(source, data):
@@ -166,6 +167,7 @@ def test_parts_are_the_whole_batch_by_batch(source, data):
     assert content(joined) == content(whole.batches(size))
 
 
+@pytest.mark.one_in(3)
 @quick
 @given(data=st.data())
 def test_any_part_has_the_samples_of_a_slice(source, data):
@@ -183,6 +185,7 @@ def test_any_part_has_the_samples_of_a_slice(source, data):
     )
 
 
+@pytest.mark.one_in(3)
 @quick
 @given(data=st.data())
 def test_a_description_opens_the_same_samples(source, data):

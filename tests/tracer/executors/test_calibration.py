@@ -96,6 +96,7 @@ def test_a_file_that_says_nothing_is_measured_anew(counted, content):
     assert measured == [1, 1]
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are POSIX")
 def test_a_pipe_in_its_place_is_not_waited_for(counted):
     measured, folder = counted

@@ -193,6 +193,7 @@ def test_every_run_begins_with_the_state_that_the_model_has(settings):
     assert rows(executor.profile(nets.Recurrent(), [X[:1]], settings, silent)) == first
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("settings", [FEW, STEP])
 def test_the_calls_of_sequences_are_those_that_chainers_own_hook_counts(settings):
     def forward(self, x):

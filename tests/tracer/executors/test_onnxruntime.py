@@ -116,6 +116,7 @@ def test_shapes_that_depend_on_data_are_those_of_the_run():
     assert str(typed_model.observe(model, result.kernels).types["", "z"]) == "int64[2,2]"
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("optimization", OPTIMIZATIONS)
 def test_external_data_are_found_next_to_the_model(optimization, tmp_path):
     file = tmp_path / "m.onnx"
@@ -199,6 +200,7 @@ def test_the_reader_agrees_with_a_json_parser(profile_file, monkeypatch):
     assert names == [e["name"].removesuffix("_kernel_time") for e in nodes]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["FLOAT8E4M3FN", "FLOAT8E5M2FNUZ", "INT4", "UINT4", "BFLOAT16"])
 def test_kernels_have_element_types_as_the_model_names_them(name):
     narrow = onnx.TensorProto.DataType.Value(name)

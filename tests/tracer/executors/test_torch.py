@@ -222,6 +222,7 @@ def state(model):
     return values, gradients, [m.training for m in model.modules()]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("optimizer", [None, "sgd", "adam"])
 def test_the_model_is_left_as_it_was(training, optimizer):

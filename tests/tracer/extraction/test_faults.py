@@ -259,6 +259,7 @@ def test_the_interpreter_says_what_is_right(faulty, chain, tmp_path):
     assert (result.nodes, run_script(target, faulty), run_script(target)) == (1, 1, 0)
 
 
+@pytest.mark.nightly
 def test_an_error_is_the_same_in_its_words(tmp_path):
     """A Reshape that does not fit is no error of the nodes before it."""
     text = """

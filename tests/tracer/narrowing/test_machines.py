@@ -188,6 +188,7 @@ def test_other_accumulators_are_refused():
         parse_widths("x86-maddubs", 2, "any-input")
 
 
+@pytest.mark.nightly
 def test_a_machine_whose_registers_hold_all_changes_nothing(narrowed):
     before, path, _, _ = narrowed
     result = tracer.narrow(before, "arm-dot", path.parent / "data.npz", metric="noise")

@@ -119,6 +119,7 @@ def test_worst_inputs_do_overflow_one_bit_less(tmp_path):
     assert overflows_on_worst_inputs(stored, name, 15)
 
 
+@pytest.mark.nightly
 def test_tiles_fit_each_on_its_own_and_keep_more(tmp_path):
     path, data = net(tmp_path, uniform(np.random.default_rng(1)))
     output, options = tmp_path / "narrow.onnx", {"metric": "noise", "in_process": True}

@@ -137,6 +137,7 @@ def test_groups_products_and_inputs_of_both_signs(tmp_path):
     assert 10 * np.log10((wide**2).sum() / ((wide - narrowed) ** 2).sum()) > 22
 
 
+@pytest.mark.nightly
 def test_activations_of_16_bits_become_bytes(tmp_path):
     path, data = grouped(tmp_path)
     wide = tmp_path / "wide.onnx"
@@ -179,6 +180,7 @@ def depths(proto, nodes):
     return [y.shape[-1] for y in session.run([n.input[0] for n in nodes], {x.name: fed})]
 
 
+@pytest.mark.nightly
 def test_a_pooling_reads_so_few_steps_that_all_of_them_fit():
     model = families.FOLDER / "resnet_cifar" / "resnet20.int8.onnx"
     result = tracer.narrow(model, "AveragePool=10", "digits", limit=64, test_limit=40)

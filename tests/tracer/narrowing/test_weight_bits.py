@@ -107,6 +107,7 @@ def lenet(tmp_path_factory):
     return path, tracer.narrow(LENET, "12", "digits", weight_bits=4, output=path, in_process=True)
 
 
+@pytest.mark.nightly
 def test_lenet_in_4_bits_overflows_for_no_input(lenet):
     path, result = lenet
     assert len(result.nodes) == 5 and all(node.fits for node in result.nodes)
@@ -132,6 +133,7 @@ def test_the_score_before_is_that_of_weights_of_so_many_bits(lenet):
     assert result.settings["weight_bits"] == 4
 
 
+@pytest.mark.nightly
 def test_a_model_of_4_bits_in_int8_keeps_them(tmp_path):
     path, output = tmp_path / "four.onnx", tmp_path / "n.onnx"
     onnx.save(bit_reduction.narrow(onnx.load(LENET), 4), path)

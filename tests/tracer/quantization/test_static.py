@@ -77,6 +77,7 @@ FORMATS = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("options", FORMATS, ids=str)
 def test_the_interpreter_and_onnxruntime_agree_on_what_was_quantised(options):
     model, samples = loading.from_proto(net()), batches()

@@ -15,6 +15,7 @@ NAMES = "tc:a100,bfma(16,25,fp32),14(overflow=wrap),two-level(9,4,16)"
 OPTIONS = WhatIfOptions(batch=8)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("labels", at_night([True, False], but=[False]))
 def test_workers_change_nothing(tmp_path, files, small_shards, labels):
     """Without labels, scores compare with outputs of the model as it is."""

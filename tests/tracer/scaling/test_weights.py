@@ -63,6 +63,7 @@ def test_a_worker_with_other_weights_is_refused(apart):
                 pool.submit(task).result(60)
 
 
+@pytest.mark.nightly
 def test_evaluations_of_other_weights_are_not_taken_from_a_trace(apart, tmp_path):
     model, data, change = apart
     trace = tmp_path / "w.trace"

@@ -183,7 +183,7 @@ def broken(tmp_path):
 PHASES = ("--prefill", "4", "--decode", "2")
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize(
     "command",
     [("count",), ("count", *PHASES), ("interpret",), ("interpret", "--against", "ort"),

@@ -292,6 +292,7 @@ def test_advice_allows_what_quantises():
     assert {each.name for each in changes.changes() if each.effect == "quantize"} == QUANTISING
 
 
+@pytest.mark.nightly
 def test_static_int8():
     found = timed(findings(residual()))
     assert "products take" in why("static_int8", found)
@@ -355,6 +356,7 @@ def test_whose_threads_spin():
     assert made("parallel", branched, "2").spins
 
 
+@pytest.mark.nightly
 def test_commands_name_the_file():
     for change in changes.changes():
         if change.command is not None:

@@ -19,6 +19,7 @@ def product(rows):
     return findings(parse(MODEL.format(rows=rows), w=np.ones((rows, rows), np.float32)))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["static_int8", "dynamic_int8", "weights_4bit"])
 def test_a_large_model_takes_some_time_and_a_small_one_is_not_estimated(name, monkeypatch):
     found = product(512)

@@ -47,6 +47,7 @@ def spins(setup):
     return setup.session.entries.get(SPINNING) != "0"
 
 
+@pytest.mark.nightly
 def test_a_big_product_on_one_thread_gets_all_of_them(found):
     result, _ = searched(found["one thread"], lambda setup: 1000 / threads_of(setup) + 20)
     assert steps(result) == ["threads=4"]

@@ -157,6 +157,7 @@ g (float[1,2048] x) => (float[1,2048] y) { y = MatMul (x, w) }
 """
 
 
+@pytest.mark.nightly
 def test_the_memory_of_a_session_holds_its_weights_at_least():
     setup = findings(parse(WEIGHTS, w=np.ones((2048, 2048), np.float32))).setup
     nbytes = memory.peak_bytes(setup)

@@ -76,6 +76,7 @@ def test_energies_are_horowitzs_and_the_cheapest_is_within_the_budget(floats):
     assert strict.sufficient == () and strict.cheapest is None
 
 
+@pytest.mark.nightly
 def test_integers_of_a_quantised_model_count_overflows(tmp_path):
     model, data = networks.model(tmp_path / "m.onnx"), networks.data(tmp_path / "d.npz")
     text = "32(overflow=wrap),two-level(8,4,32),14(bias=last)"

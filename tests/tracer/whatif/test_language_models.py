@@ -58,6 +58,7 @@ def needed(proto, node):
     return int(largest).bit_length() + 1
 
 
+@pytest.mark.nightly
 def test_the_guaranteed_width_of_a_node_holds_the_sums_of_its_blocks():
     proto = onnx.load(INT4)
     result = tracer.what_if(INT4, "16", TEXT, SMALL, in_process=True)
@@ -81,6 +82,7 @@ def test_agreement_is_that_of_the_next_token():
     assert 0 < scores[12] < scores[13] <= 100
 
 
+@pytest.mark.nightly
 def test_families_of_accumulators_are_scored_on_text():
     options = WhatIfOptions(limit=6, batch=6)
     result = tracer.what_if(LLAMA, "fp32,bf16,e4m3", TEXT, options, in_process=True)

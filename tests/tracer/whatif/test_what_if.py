@@ -336,6 +336,7 @@ def test_a_model_without_sums_of_products_is_told(tmp_path):
         what_if(tmp_path / "m.onnx", "12", tmp_path / "d.npz")
 
 
+@pytest.mark.nightly
 def test_noise_hides_the_scores_of_a_detector_and_channel_noise_does_not(tmp_path):
     random = np.random.default_rng(1)
     data = tmp_path / "d.npz"

@@ -35,6 +35,7 @@ def test_the_table_of_overflows_is_printed(model, file, capfd, monkeypatch):
         assert word in out
 
 
+@pytest.mark.nightly
 def test_files_are_written_by_extension_and_rendered_again(model, file, capfd, tmp_path):
     pytest.importorskip("matplotlib")
     targets = [tmp_path / f"r.{extension}" for extension in ("trace", "csv", "json", "md", "svg")]
@@ -79,6 +80,7 @@ def test_a_narrow_one_clips_the_outputs(model, file, feeds, capfd, tmp_path):
         assert archive["c"].min() == -(2**14)
 
 
+@pytest.mark.nightly
 def test_a_folder_of_outputs_has_a_test_for_each_batch(model, file, capfd, tmp_path):
     folder = tmp_path / "sets"
     run(capfd, model, "--accumulator", 15, "--inputs", file, "--batch", 4, "-o", folder)

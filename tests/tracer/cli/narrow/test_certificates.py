@@ -147,6 +147,7 @@ def test_a_certificate_names_the_nodes_that_it_leaves_out(model, file, capfd, tm
     assert (code, "says nothing of node 'm', which sums" in err) == (1, True)
 
 
+@pytest.mark.nightly
 def test_a_certificate_has_the_formats_of_a_float_graph(tmp_path, capfd):
     onnx.save(residual(), tmp_path / "f.onnx")
     proof, options = tmp_path / "p.json", ("--accumulator", "Conv=30", "--fixed", "8:5/8:4")

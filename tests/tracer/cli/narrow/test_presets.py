@@ -49,6 +49,7 @@ def test_a_preset_runs_a_model(model, file, capfd, tmp_path):
     assert max(inner) == rows[sums[0]["node"]]["bits_guaranteed_inner"]
 
 
+@pytest.mark.nightly
 def test_two_levels_are_kept_in_a_trace(model, file, capfd, tmp_path):
     path = tmp_path / "run.trace"
     policy = "two-level(12,4,24,wrap)"
