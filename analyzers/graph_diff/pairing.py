@@ -256,9 +256,9 @@ class Pairing:
         return self._may_pair(number, partner) and (own == other or not own)
 
     def _unfold(self) -> None:
-        """Pairs folded nodes, and tensors around them; others are a part of the node before now."""
+        """Pairs folded nodes and the tensors around them, and groups what became what."""
         first, second = self.first, self.second
-        votes = Counter(zip(second.ends, first.ends, strict=False))
+        votes = Counter(zip(second.ends, first.ends, strict=False))  # tensors that are read alike
         for number, partner in self.partners.items():
             sides = enumerate(second.slots(number)), enumerate(first.slots(partner))
             for (place, (slot, name)), (own_place, (at, own)) in product(*sides):
@@ -266,36 +266,8 @@ class Pairing:
         left = {number for each in first.folded.values() for number in each}
         absorbed = defaultdict[int, list[int]](list)
         for source, own in [*self.tensors.items()]:
-            ours, theirs = first.folded.get(own, ()), second.folded.get(source, ())
-            members = [own, *(first.nodes[each].outputs[0] for each in ours)]
-            for name in (*(second.nodes[each].outputs[0] for each in reversed(theirs)), source):
-                readers = (second.nodes[n] for n in theirs if name in second.nodes[n].inputs)
-                behind = {self.tensors[reader.outputs[0]] for reader in readers}
-                told = {x: (votes[name, x], x in behind) for x in members}
-                best = self.tensors[name] = max(reversed(members), key=told.__getitem__)
-                node, partner = second.makers.get(name, -1), first.makers.get(best, -1)
-                if (
-                    name != source
-                    and partner in left
-                    and first.kinds[partner] == second.kinds[node]
-                ):
-                    self.partners[node] = partner
-                    left.remove(partner)
-                    votes[next(second.slots(node))[1], next(first.slots(partner))[1]] += 1
-            added = [number for number in theirs if number not in self.partners]
-            gone = sorted(left.intersection(ours))
-            left.difference_update(gone)
-            rounds = "QuantizeLinear" in {second.kinds[each] for each in added}
-            cut = [each for each in gone if rounds and first.kinds[each] in ("Clip", "Relu")]
-            for each in cut:  # rounding does what it did
-                if self.tensors[source] == first.nodes[each].outputs[0]:
-                    self.tensors[source] = first.nodes[each].inputs[0]
-            maker = second.makers.get(source, -1)
-            if self.partners.get(maker) == first.makers.get(own, -1):
-                absorbed[maker] += [each for each in gone if each not in cut]
-                gone = cut
-            if gone or added:
-                self.groups.append((gone, added))
+            self._pair_folded(source, own, votes, left)
+            self._group_folded(source, own, left, absorbed)
         for number, partner in [*self.partners.items()]:
             kinds = {first.nodes[partner].qualified_type, second.nodes[number].qualified_type}
             if absorbed[number] or len(kinds) > 1:
@@ -303,6 +275,45 @@ class Pairing:
                 self.groups.append(([partner, *absorbed[number]], [number]))
         self.groups += [([number], []) for number in sorted(left)]
         self.groups += [([], e) for name, e in second.folded.items() if name not in self.tensors]
+
+    def _pair_folded(
+        self, source: str, own: str, votes: Counter[tuple[str, str]], left: set[int]
+    ) -> None:
+        """Pairs the tensors and nodes folded behind a `source` with those behind its partner."""
+        first, second = self.first, self.second
+        theirs = second.folded.get(source, ())
+        members = [own, *(first.nodes[each].outputs[0] for each in first.folded.get(own, ()))]
+        for name in (*(second.nodes[each].outputs[0] for each in reversed(theirs)), source):
+            readers = (second.nodes[n] for n in theirs if name in second.nodes[n].inputs)
+            behind = {self.tensors[reader.outputs[0]] for reader in readers}
+            told = {x: (votes[name, x], x in behind) for x in members}
+            best = self.tensors[name] = max(reversed(members), key=told.__getitem__)
+            node, partner = second.makers.get(name, -1), first.makers.get(best, -1)
+            is_left = name != source and partner in left
+            if is_left and first.kinds[partner] == second.kinds[node]:
+                self.partners[node] = partner
+                left.remove(partner)
+                votes[next(second.slots(node))[1], next(first.slots(partner))[1]] += 1
+
+    def _group_folded(
+        self, source: str, own: str, left: set[int], absorbed: dict[int, list[int]]
+    ) -> None:
+        """Groups what is gone behind a tensor with what was added there, or with its maker."""
+        first, second = self.first, self.second
+        added = [n for n in second.folded.get(source, ()) if n not in self.partners]
+        gone = sorted(left.intersection(first.folded.get(own, ())))
+        left.difference_update(gone)
+        rounds = "QuantizeLinear" in {second.kinds[each] for each in added}
+        cut = [each for each in gone if rounds and first.kinds[each] in ("Clip", "Relu")]
+        for each in cut:  # rounding does what it did
+            if self.tensors[source] == first.nodes[each].outputs[0]:
+                self.tensors[source] = first.nodes[each].inputs[0]
+        maker = second.makers.get(source, -1)
+        if self.partners.get(maker) == first.makers.get(own, -1):
+            absorbed[maker] += [each for each in gone if each not in cut]
+            gone = cut
+        if gone or added:
+            self.groups.append((gone, added))
 
     def _neighbours(self, number: int) -> list[int]:
         """The node, and open nodes that feed or read it."""

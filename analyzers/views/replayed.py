@@ -107,14 +107,10 @@ def _ulps(row: Row) -> str:
     return "∞" if math.isinf(row["ulps"]) else f"{row['ulps']:,.0f}"
 
 
-def _rule(row: Row) -> str:
-    return str(row["rule"] or "not known")
-
-
 _COLUMNS = (
     name_column("node", "node", 0),
     name_column("kernel", "op_type", 1),
     Column("equal bits", "equal", _equal, 2),
     Column("ulp", "ulps", _ulps, 3),
-    Column("rule", "rule", _rule, 4, is_name=True, cut="end"),
+    Column("rule", "rule", lambda row: row["rule"] or "not known", 4, is_name=True, cut="end"),
 )

@@ -142,6 +142,9 @@ def test_pairs_that_are_limited_only_as_pairs_differ_beyond_bytes():
 def test_functions_and_operands_that_do_not_fit_are_refused():
     with pytest.raises(InputError, match="one number"):
         claim(lambda a, b: a * b, 8, "int8")
+    for function in (lambda a, b, bias, scale: a @ b, lambda a, b, *, scale: a @ b):
+        with pytest.raises(InputError, match=r"needs the arguments a, b,.* scale"):
+            claim(function, 8, "int8")
     with pytest.raises(InputError, match="ZeroDivisionError"):
         claim(lambda a, b: 1 // 0, 8, "int8")
     with pytest.raises(UsageError, match="operands 'int7'"):

@@ -136,9 +136,13 @@ class BlackBox:
             parameters = [*inspect.signature(self.function).parameters.values()]
         except (TypeError, ValueError):  # compiled code may have none
             return
-        needed = [
-            p for p in parameters if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD
-        ]
+        kinds = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+        needed = [p for p in parameters if p.default is p.empty and p.kind not in kinds]
+        if len(needed) > 3 or any(p.kind is p.KEYWORD_ONLY for p in needed):
+            raise InputError(
+                f"the function needs the arguments {', '.join(p.name for p in needed)}",
+                "It takes one vector, two, or two and a bias. Give the others defaults.",
+            )
         variable = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         self.is_plain_sum = len(needed) == 1 and not variable
         self.takes_bias = len(needed) == 3 or [p.name for p in parameters[2:3]] == ["bias"]

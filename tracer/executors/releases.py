@@ -140,8 +140,10 @@ def releases_of(text: str, every: bool = False) -> list[Release]:
         minors = {_numbers(version)[:2]: version for version in within}
         named = [Release(version) for version in (within if every else minors.values())]
     if len(named) < 2:
+        what = f"names {len(named)} of the releases" if ":" in text else "is one release"
         raise UsageError(
-            f"--ort {text} names {len(named)} of the releases", "Give a range such as 1.17:1.31."
+            f"--ort {text} {what}, and two or more are compared",
+            "Give a range such as 1.17:1.31, or several such as 1.17.3,1.20.1.",
         )
     return sorted(named, key=lambda each: _numbers(each.version))
 

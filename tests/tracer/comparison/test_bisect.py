@@ -303,6 +303,7 @@ def test_without_an_index_a_range_has_what_was_downloaded(plant):
     ("sides", "ort", "message"),
     [
         (["m.onnx"], "7.1:7.2", "names 0 of the releases"),
+        (["m.onnx"], "1.17.3", "is one release"),
         (["m.onnx"], "new", "'new' is no release"),
         (["m.onnx"], None, "one file alone has no history"),
         (["m.onnx", "m.onnx"], "1.0:", "--ort runs one model in several releases"),
