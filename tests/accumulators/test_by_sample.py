@@ -89,6 +89,7 @@ def test_every_quantity_is_that_of_the_definition(seed, samples):
     assert rows == [expected(row, {"y": a, "z": b}) for row in x]
 
 
+@pytest.mark.nightly
 @pytest.mark.needs("sklearn")
 def test_a_sample_has_the_counts_of_a_run_of_its_own_and_all_add_up(tmp_path):
     data = Samples("digits:train", limit=12)

@@ -51,6 +51,7 @@ def shapes(text):
 EQUATIONS = ["bik,kj->bij", "bhid,bhjd->bhij", "kib,jk->bij", "ikd,dkj->ji", "bi,bj->bij"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("bits", [9, 13, 16, 40])
 @pytest.mark.parametrize("text", EQUATIONS)
 def test_products_of_two_tensors(text, bits):

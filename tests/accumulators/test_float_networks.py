@@ -43,6 +43,7 @@ def test_float32_sums_classify_as_onnxruntime_does(network):
     assert (multiplying["rel_error_p50"] < 1e-5).all()
 
 
+@pytest.mark.nightly
 @pytest.mark.needs("sklearn")
 def test_fewer_bits_are_further_from_float32():
     """The error of the output grows as formats lose bits of fraction: 23, 10, 7, 3."""

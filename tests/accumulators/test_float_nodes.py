@@ -320,7 +320,7 @@ def small() -> onnx.ModelProto:
     return model(SMALL, **{name: drawn(rng, *shape) for name, shape in weights.items()})
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("accumulator", "operands"),
     at_night(

@@ -136,7 +136,7 @@ def test_sizes_may_grow_from_run_to_run():
     assert result.guaranteed == result.datatype == result.tally.bits_observed.max()
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("bits", [18, 24, 25, 31, 36, 48])
 def test_sums_of_16_bit_activations_and_weights(bits):
     x = RANDOM.integers(-(1 << 15), 1 << 15, (2, 4, 5, 6)).astype(np.int16)

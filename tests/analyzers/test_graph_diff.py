@@ -161,7 +161,7 @@ def moving(graph):
     return found - inputs
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("level", at_night(["BASIC", "EXTENDED", "ALL"], but=["ALL"]))
 @pytest.mark.parametrize("name", MODELS)
 def test_tensors_that_keep_their_names_in_an_optimised_graph_are_mapped(name, level, tmp_path):
@@ -269,7 +269,7 @@ QUANTISED = [(name, form) for name in FLOATS for form in ("qdq", "qoperator")]
 QUANTISED += [("llama/llama", "int4")]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("name", "form"), at_night(QUANTISED, but=QUANTISED[:4]))
 def test_tensors_that_survive_quantisation_are_mapped(name, form, tmp_path):
     """Ranges of noise leave no value alike; a Relu that they cut off has the tensor it read."""

@@ -256,6 +256,7 @@ def test_peaks_of_a_busy_machine_are_told_to_be_that():
     assert roofline.notes(None) == roofline.notes(PEAKS) == ()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("form", ["md", "html"])
 def test_pages_say_that_peaks_are_too_low(trace, form):
     busy = replace(PEAKS, cpu_share=0.4)

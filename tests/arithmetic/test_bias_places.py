@@ -78,7 +78,7 @@ def test_the_place_of_a_bias_of_integers_is_found(function, spec, place):
     assert (result.spec, result.facts["bias"]) == (spec, place), result.reason
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.nightly
 @pytest.mark.parametrize("factor", [2, None])
 def test_a_bias_that_is_scaled_or_added_amid_the_terms_is_not_known(factor):
     def product(a, b, bias):

@@ -12,6 +12,7 @@ FLOAT = np.dtype(np.float32)
 GATES = {"LSTM": 4, "GRU": 3}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize(
     ("op_type", "attributes"),

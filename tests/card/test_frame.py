@@ -50,6 +50,7 @@ def _run(sources, *names, minutes=5.0):
     return json.loads(output.read_text())["parts"], (sources / "card.log").read_text()
 
 
+@pytest.mark.nightly
 def test_parts_end_each_in_its_way(sources, capsys):
     endings, log = _run(sources, "measuring", "raising", "absent", "dying", "broken", "seeing")
     assert endings["measuring"]["result"]["sum"] == 3

@@ -163,6 +163,7 @@ def test_the_instruction_of_the_card_is_the_preset(card):
         assert (each["equal"], each["by"], each["spec"]) == (1, "probes", "tc:h100"), form
 
 
+@pytest.mark.nightly
 def test_products_of_the_card_are_repeated_here_bit_by_bit(card):
     """A few hundred dot products of each; operands come from their seeds."""
     repeated = 0

@@ -53,6 +53,7 @@ def test_a_model_is_written_and_what_was_done_is_said(here, capsys):
     assert (conv.module, conv.source) == ("conv", "net.py:13")
 
 
+@pytest.mark.nightly
 def test_options_reach_the_exporter(here, capsys):
     flags = ("--keep-batchnorm", "--static-batch", "--opset", "18")
     code, messages = run(capsys, *MAKE, *flags, "-o", "net.onnx")

@@ -209,6 +209,7 @@ def both(name, x, w, zero=0):
     return narrowed(proto, parse_policy(name), x)[0], onnxruntime(proto, {"x": x})[0], exact_sums
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.skipif("avx2" not in FLAGS or "vnni" in FLAGS, reason="needs AVX2 without VNNI")
 @pytest.mark.parametrize("zero", [0, 77])
 def test_maddubs_is_what_onnxruntime_computes(zero):

@@ -18,6 +18,7 @@ FILES = sorted((Path(__file__).parents[2] / "models").rglob("*.onnx"))
 MODELS = [path for path in FILES if not path.stem.endswith(".int8")]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "path",
     [pytest.param(p, marks=with_vnni if p.stem.endswith(".int4") else ()) for p in MODELS],

@@ -88,6 +88,7 @@ def _check(exported, feeds):
             np.testing.assert_allclose(ours, expected, rtol=2e-4, atol=1e-5)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", list(_classifiers()))
 @pytest.mark.parametrize("zipmap", [True, False])
 def test_classifiers(name, zipmap):

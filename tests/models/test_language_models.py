@@ -153,6 +153,7 @@ def test_a_short_or_missing_text_is_refused(tmp_path):
         data.load(f"text:{tmp_path / 'none.txt'}")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_shipped_model_knows_more_than_the_last_four_bytes_do(family):
     """Counts of five bytes in a row in the training text need 2.07 bits a byte."""

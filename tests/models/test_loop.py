@@ -57,6 +57,7 @@ def test_an_epoch_is_cut_into_batches_of_which_none_is_a_single_image(count, siz
     assert 1 not in sizes or size == 1 or count == 1
 
 
+@pytest.mark.nightly
 def test_a_network_of_single_values_learns_although_an_image_is_left_over(tmp_path, tiny_data):
     request = asked("resnet_imagenet", tiny_data, input_shape=(3, 32, 32), epochs=1, batch=31)
     run = session.start(request, RunFolder(tmp_path / "run"), Path())

@@ -75,6 +75,7 @@ def chainer_work():
 WORK = {"torch": torch_work, "chainer": chainer_work}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("framework", families.FRAMEWORKS)
 def test_modules_of_every_depth_do_the_work_that_hooks_in_the_framework_see(framework, counted):
     macs, called = WORK[framework]()

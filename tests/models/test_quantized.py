@@ -37,6 +37,7 @@ def digits(path):
     return batch
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("family", SHIPPED)
 def test_the_card_gives_the_accuracy_that_is_measured(family):
     path = quantised(family)
@@ -49,6 +50,7 @@ def test_the_card_gives_the_accuracy_that_is_measured(family):
     assert right >= 97
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("family", SHIPPED)
 def test_the_interpreter_predicts_what_onnxruntime_does(family):
     path = quantised(family)

@@ -69,6 +69,7 @@ def test_fewer_epochs_than_are_done_are_refused_and_the_settings_stay(finished):
     assert contents(finished) == before
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("name", "value"),
     [

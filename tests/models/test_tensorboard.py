@@ -65,6 +65,7 @@ def test_every_epoch_is_a_point_on_every_curve(tmp_path):
     }
 
 
+@pytest.mark.nightly
 def test_a_training_run_leaves_its_curves_and_its_graph(tmp_path, tiny_data):
     pytest.importorskip("torch")
     from tensorboardX.proto.graph_pb2 import GraphDef

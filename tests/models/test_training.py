@@ -74,6 +74,7 @@ def test_a_resumed_run_ends_bit_for_bit_as_if_it_had_never_stopped(
     assert [r.validation_loss for r in parts.rows] == [r.validation_loss for r in whole.rows]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("framework", families.FRAMEWORKS)
 def test_training_learns_and_the_seed_decides_what(framework, tmp_path, tiny_data):
     request = asked("lenet", framework, tiny_data, epochs=12)

@@ -82,7 +82,7 @@ def test_large_data_is_compressed_and_the_same(browser, tmp_path):
     assert browser.texts(".table tbody th") == list(trace.nodes["node"][-2:-1])
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
 def test_traces_of_older_versions_are_shown(browser, path, tmp_path):
     browser.open(load_result(path).save(tmp_path / "r.html"))

@@ -32,6 +32,7 @@ def deep(tmp_path_factory):
     return tracer.count(model).save(path)
 
 
+@pytest.mark.nightly
 def test_the_boxes_that_hold_most_are_open_and_of_equal_layers_one(browser, deep):
     browser.open(deep)
     boxes = browser.ask(BOXES)

@@ -29,6 +29,7 @@ def trace(request):
     return assembled(model, [analyze(model, made, types, None, "plain")], {}, [PEAKS])
 
 
+@pytest.mark.one_in(2)
 def test_the_page_shows_no_number_that_cannot_be(browser, trace, tmp_path):
     page = tmp_path / "r.html"
     page.write_bytes(views.render(trace, "html", ViewOptions()))

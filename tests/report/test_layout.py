@@ -276,6 +276,7 @@ def test_graphs_without_modules_and_with_bodies(make):
     check(Topology.of(loading.from_proto(make())))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("modules", at_night([0, 1, 8, 300], but=[0, 8]))
 def test_networks_of_a_thousand_nodes_are_divided(modules):
     drawing = check(network(1_500, modules, modules))

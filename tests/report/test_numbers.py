@@ -100,6 +100,7 @@ def test_missing_and_infinite_numbers_are_written_as_elsewhere(browser, narrowed
     )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("of", "by"),
     [("narrowed", "kernel"), ("narrowed", "op")]

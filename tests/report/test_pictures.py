@@ -45,7 +45,7 @@ def labels(browser, view, kind="[data-mark]"):
     )
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("view", ["graph", "roofline", "modules", "memory"])
 def test_what_is_picked_in_a_picture_is_selected_everywhere(browser, resnet, view):
     path, trace = resnet
@@ -76,6 +76,7 @@ def counted(tmp_path_factory):
     return trace.save(tmp_path_factory.mktemp("counted") / "c.html"), trace
 
 
+@pytest.mark.nightly
 def test_a_row_deep_in_a_module_opens_what_holds_it_and_comes_back_after_a_reload(browser, counted):
     path, trace = counted
     row = int(trace.nodes.index[trace.nodes["module"] == "stage1.2.conv2"][0])  # of equal blocks
@@ -143,6 +144,7 @@ def rounded(tmp_path_factory):
     return trace.save(tmp_path_factory.mktemp("rounded") / "f.html"), trace
 
 
+@pytest.mark.nightly
 def test_the_errors_of_sums_in_floats_are_shown_by_node(browser, rounded):
     path, trace = rounded
     browser.open(path, fragment="#view=errors")

@@ -74,6 +74,7 @@ def test_a_terminal_shows_it(path, width, capfd, monkeypatch):
     assert max(map(len, out.splitlines())) <= int(width)
 
 
+@pytest.mark.nightly
 def test_files_hold_it(trace, path, tmp_path):
     for name in ("f.json", "f.csv", "f.html", "f.md"):
         assert tracer.cli.main(["report", str(path), "-o", str(tmp_path / name)]) == 0

@@ -43,6 +43,7 @@ def python(installed, code, folder, *arguments):
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("below", [".", "tracer", "tracer/tracer"])
 def test_tracer_runs_from_above_and_inside_a_clone_of_its_name(installed, below):
     above, packages = installed

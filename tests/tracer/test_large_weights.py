@@ -132,7 +132,7 @@ def test_sessions_on_a_large_model_are_open_one_at_a_time(
     assert [kernel.op_type for kernel in run.kernels] == ["MatMul", "MatMul"]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("large", "most"), [(1, 0), (1 << 20, 1)])
 def test_the_session_of_a_large_model_is_closed_while_kernels_run_alone(
     large, most, side_by_side, tmp_path, monkeypatch

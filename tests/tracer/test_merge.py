@@ -163,6 +163,7 @@ def test_other_batches_and_threads_of_the_base_become_rows():
         same(rows_of(trace, run), alone.nodes)
 
 
+@pytest.mark.nightly
 def test_a_merged_trace_comes_back_from_its_file(lenet, tmp_path):
     trace = tracer.merge(*lenet.values())
     again = tracer.load(trace.save(tmp_path / "one.trace"))
@@ -258,6 +259,7 @@ def run(capfd, *args):
     return out.out
 
 
+@pytest.mark.nightly
 def test_the_command_times_and_counts_in_one_table(lenet, capfd):
     options = ("--accumulator", BITS, "--data", "digits", "--limit", 8, "--batch", "1,3")
     out = run(capfd, "profile", LENET, *options, "--runs", 3, "--no-roofline", "--csv")

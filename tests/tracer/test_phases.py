@@ -82,6 +82,7 @@ def renamed(old, new):
     return edited(edit)
 
 
+@pytest.mark.nightly
 @settings(max_examples=8, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 20), st.integers(1, 9), st.integers(0, 50))
 def test_a_count_has_the_work_of_both_phases(batch, prefill, decode, past):

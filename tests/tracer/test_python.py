@@ -234,7 +234,7 @@ NEEDS = {"export": "torch", "profile_framework": "torch"} | dict.fromkeys(
 )
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize(
     "name",
     [

@@ -97,6 +97,7 @@ def test_every_view_tells_the_runs_apart(trace):
     assert len(headlines) == len(set(headlines)) == 8
 
 
+@pytest.mark.nightly
 def test_notes_name_the_run_by_what_differs():
     trace = tracer.profile(residual(), threads=[1, 2], runs=2)
     told = [note for note in trace.notes if "inputs are random" in note]

@@ -379,6 +379,7 @@ def test_a_row_of_one_side_counts_with_its_whole_time_and_can_be_significant():
         assert f"{word}*" in line.replace("\\", "")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("outside", "agrees"), [(0.0, True), (25.0, False)])
 def test_the_layers_are_held_against_whole_runs(outside, agrees):
     """15 µs more in a layer, 10 in a new one, 5 less in a third; `outside` all layers."""

@@ -92,6 +92,7 @@ def test_onnx_s_own_tests_of_single_operators_are_counted(counted_node_tests):
     assert len({op_type for _, op_type, _ in counted_node_tests}) > 180
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("path", LIGHT, ids=lambda path: path.stem)
 def test_the_models_that_ship_with_onnx_are_counted_without_a_gap(path):
     model = loading.load(path)

@@ -25,6 +25,7 @@ def test_a_fused_kernel_says_how_many_more_nodes_it_holds():
     assert "| fc3\\_mm +1 |" in page
 
 
+@pytest.mark.nightly
 def test_single_nodes_and_folded_rows_bear_plain_names():
     assert "| fc1\\_mm |" in shown("none", "node")
     assert " +" not in shown("none", "node").split("| node |")[1]

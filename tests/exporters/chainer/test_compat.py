@@ -54,6 +54,7 @@ def used():
     return done, *json.loads(done.stdout)
 
 
+@pytest.mark.nightly
 def test_numpy_and_onnx_are_as_before_for_everybody_else(used):
     _, before, after = used
     assert after == before

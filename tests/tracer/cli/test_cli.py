@@ -52,6 +52,7 @@ def test_profile_prints_a_table_and_writes_every_format(model, capfd, tmp_path):
         assert f"wrote {tmp_path / name}" in err
 
 
+@pytest.mark.nightly
 def test_report_renders_a_saved_trace_as_the_profile_did(model, capfd, tmp_path):
     trace = tmp_path / "r.trace"
     _, out, _ = run(capfd, "profile", model, *FAST, "-o", trace)

@@ -143,6 +143,7 @@ def test_the_gate_says_one_line_and_sets_the_exit_code(recorded, capfd, factor, 
     assert "By layer" in out
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("factor", "code", "verdict"), [(1.03, 1, "FAIL"), (1.0, 0, "pass")])
 def test_a_side_that_is_not_shown_to_be_as_fast_fails(recorded, capfd, factor, code, verdict):
     old, new = recorded("old.trace", 1), recorded("new.trace", factor)
@@ -178,6 +179,7 @@ def test_a_summary_for_ci_begins_with_the_verdicts(recorded, capfd, tmp_path):
     ]
 
 
+@pytest.mark.nightly
 def test_values_that_differ_are_a_failed_test(model, capfd, tmp_path):
     proto = onnx.load(model)
     weight = proto.graph.initializer[0]

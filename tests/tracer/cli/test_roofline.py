@@ -34,6 +34,7 @@ def fresh(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "cache_folder", lambda: tmp_path / "cache")
 
 
+@pytest.mark.nightly
 def test_a_first_profile_says_that_it_measures_and_a_second_does_not(model, capfd, fresh):
     code, out, err = run(capfd, "profile", model, *FAST)
     assert code == 0

@@ -28,6 +28,7 @@ def ask(capfd, files, *args):
     return run(capfd, "whatif", model, "--data", data, "--metric", "agreement", *args)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("columns", [80, 160])
 def test_the_answer_comes_first_and_fits(files, capfd, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))

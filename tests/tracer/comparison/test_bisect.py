@@ -135,6 +135,7 @@ def test_a_layer_that_alone_is_slower_is_named(trace):
     assert "; the layer node_max_pool2d (MaxPool) is, in 1.1: 1.10 times" in found.text
 
 
+@pytest.mark.nightly
 def test_what_chance_may_have_made_is_not_called_the_same(trace):
     result = planted(trace, [1.0, *[1.5] * 5], noise=0.04, seed=9)  # each run by 5 %
     (found,) = result.findings

@@ -74,6 +74,7 @@ def counted(monkeypatch, tmp_path):
     calibration.measure.cache_clear()
 
 
+@pytest.mark.nightly
 def test_a_bias_is_measured_once_for_each_number_of_threads(counted):
     measured, folder = counted
     for threads in (1, 1, 2):

@@ -45,6 +45,7 @@ BRANCH_FEEDS = {
 }
 
 
+@pytest.mark.nightly
 def test_every_run_asked_for_is_recorded_in_as_many_chunks_as_it_takes(monkeypatch):
     monkeypatch.setattr(recording, "_EVENT_BUDGET", 100)
     monkeypatch.setattr(recording, "_WORTHWHILE_RUNS", 1)

@@ -346,6 +346,7 @@ def test_lenet_has_one_hash(lenet):
     assert result.settings["exact"]
 
 
+@pytest.mark.nightly
 def test_the_certificate_is_checked_by_the_proof(lenet, capfd, tmp_path):
     path, result = lenet
     proof = path.with_suffix(".certificate.json")

@@ -181,6 +181,7 @@ def test_a_task_that_kills_every_worker_ends():
             pool.submit(task).result(60)
 
 
+@pytest.mark.nightly
 def test_workers_share_the_processors():
     with opened_pool("local:2", threads=1) as pool:
         numba, blas = pool.submit(Task(pool.share(Failing()), "threads", ())).result(60)

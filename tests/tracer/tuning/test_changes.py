@@ -246,6 +246,7 @@ def test_opset():
     assert why("opset", findings(product())) is None
 
 
+@pytest.mark.nightly
 def test_fusions():
     found = timed(findings(attention()))
     assert "none is fused to Attention" in why("fusions", found)
@@ -265,6 +266,7 @@ def fused_as(kind, found):
         return None
 
 
+@pytest.mark.nightly
 def test_dynamic_int8():
     found = timed(findings(product()))
     assert "adds products of bytes in 32 bits" in why("dynamic_int8", found)

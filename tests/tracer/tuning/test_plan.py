@@ -83,6 +83,7 @@ def test_a_profile_by_a_plan_measures_what_was_tuned(file):
     assert trace.settings["plan"] == str(file)
 
 
+@pytest.mark.nightly
 def test_a_batch_of_the_plan_is_that_of_the_profile(plan, tmp_path):
     path = tmp_path / "plan.json"
     path.write_bytes(msgspec.json.encode(replace(plan, steps=(("batch", "4"),))))

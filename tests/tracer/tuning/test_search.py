@@ -152,6 +152,7 @@ def test_small_gains_add_up(found):
     assert result.contrast.ratio == pytest.approx(0.729, rel=0.02)
 
 
+@pytest.mark.nightly
 def test_results_that_change_are_never_kept(found):
     def outputs(setup):
         return [np.ones(3, np.float32) * (1.01 if setup.settings.optimization == "basic" else 1)]

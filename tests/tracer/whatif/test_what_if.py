@@ -75,6 +75,7 @@ def test_a_width_is_safe_for_any_input_in_the_nodes_that_are_swept(tmp_path):
     assert stored.variants[0].coverage == Coverage(5, 5, 1.0)
 
 
+@pytest.mark.nightly
 def test_a_float_model_is_quantised_on_the_way_and_says_so():
     result = what_if(FLOAT, [24], "digits", QUICK)
     assert "was quantised first" in result.notes[0]
@@ -112,6 +113,7 @@ def test_the_cross_product_of_the_axes_runs(tmp_path):
         assert same.answer.rows == one.answer.rows
 
 
+@pytest.mark.nightly
 def test_fewer_bits_of_weights_and_activations_are_axes():
     options = replace(QUICK, weight_bits=(8, 4), activation_bits=(8, 6))
     result = what_if(LENET, [24], "digits", options)

@@ -103,7 +103,7 @@ def test_a_finished_run_makes_nothing_again_and_the_question_may_change(files, t
     assert [row.bits for row in wider.variants[0].answer.rows] == list(range(8, 23))
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("what", ["model", "data", "metric", "batch"])
 def test_a_trace_of_something_else_is_kept(files, tmp_path, what):
     path = tmp_path / "w.trace"

@@ -159,6 +159,7 @@ def test_an_error_is_one_line(model, options, code, message, capfd):
     assert err.count("\n") == 1
 
 
+@pytest.mark.nightly
 def test_overflows_are_summed_by_module_at_a_depth_and_by_line(capfd):
 
     args = (families.shipped("lenet", "torch"), "--accumulator", "16", "--fixed", "8:5/8:7")
@@ -176,6 +177,7 @@ def untimed(row):
     return {n: v for n, v in row.items() if "time" not in n and not n.endswith("_per_s")}
 
 
+@pytest.mark.nightly
 def test_a_data_set_is_what_its_samples_in_a_file_are(capfd, tmp_path):
     pytest.importorskip("sklearn")
     lenet = families.shipped("lenet", "torch").with_suffix(".int8.onnx")

@@ -68,6 +68,7 @@ def test_a_certificate_for_another_model_does_not_hold(proof, model, file, capfd
     assert "the certificate is for another model" in err
 
 
+@pytest.mark.nightly
 def test_a_certificate_for_other_inputs_does_not_hold(proof, model, file, capfd):
     other_inputs(file)
     code, _, err = check(capfd, proof, model, file)
