@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
+import pickle
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,15 +22,27 @@ from tests.conformance.operators import Key
 from tracer.graph.model import canonical_domain
 
 FILE_KINDS = ("simple", "pytorch-converted", "pytorch-operator")
+ROOT = Path(__file__).parents[2]
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 
 
 @cache
 def node_cases() -> list[TestCase]:
-    """The 1,884 cases of single operators (and their expansions), built in process."""
+    """The 1,884 cases of single operators (and their expansions).
+
+    ONNX takes 20 seconds to build them, in each process that collects tests: a file keeps them.
+    """
+    kept = ROOT / "build" / f"cases.onnx-{onnx.__version__}.numpy-{np.__version__}.pickle"
+    with suppress(FileNotFoundError):
+        return pickle.loads(kept.read_bytes())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the cases divide by zero on purpose
-        return load_model_tests(kind="node")
+        cases = load_model_tests(kind="node")
+    kept.parent.mkdir(exist_ok=True)
+    part = kept.with_suffix(f".{os.getpid()}")
+    part.write_bytes(pickle.dumps(cases))
+    part.replace(kept)
+    return cases
 
 
 def file_cases() -> list[TestCase]:
