@@ -33,7 +33,6 @@ def test_mutants(tmp_path):
     python("-m", "tests.fuzz", "--mutants", "60", "--jobs", "2", "--keep", str(tmp_path))
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("checks", [(), pytest.param(("--checked",), marks=pytest.mark.nightly)])
 def test_what_once_failed_passes(checks, tmp_path):
     python("-m", "tests.fuzz", "--corpus", *checks, "--keep", str(tmp_path))

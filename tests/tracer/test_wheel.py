@@ -63,7 +63,6 @@ def imported(file):
         yield from {name.partition(".")[0] for name in names} - {*sys.stdlib_module_names, "tracer"}
 
 
-@pytest.mark.nightly
 def test_what_is_imported_is_declared():
     extras = PROJECT["optional-dependencies"]
     shipped = [extras[name] for name in extras if name != "dev"]
