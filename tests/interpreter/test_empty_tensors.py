@@ -2,7 +2,8 @@
 
 Detectors that find nothing have them. Left out is where onnxruntime ends the process (GRU and LSTM
 of no sequences, Unique along another axis), never ends (Conv of no channels with padding), returns
-memory that nobody wrote (integer products without terms), or refuses the model.
+memory that nobody wrote (integer products without terms) or 0 times it, which may be NaN (Conv of
+no channels), or refuses the model.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ def of_products():
             yield "Gemm", (floats(*a), floats(*b)), {}
             yield "Gemm", (floats(*a), floats(*b), floats(1)), {}
             yield "Einsum", (floats(*a), floats(*b)), {"equation": "ij,jk->ik"}
-    for x, w in [((0, 1, 3, 3), (1, 1, 2, 2)), ((1, 0, 3, 3), (1, 0, 2, 2)),
-                 ((1, 1, 3, 3), (0, 1, 2, 2)), ((0, 64, 20, 20), (64, 64, 3, 3))]:  # fmt: skip
+    for x, w in [((0, 1, 3, 3), (1, 1, 2, 2)), ((1, 1, 3, 3), (0, 1, 2, 2)),
+                 ((0, 64, 20, 20), (64, 64, 3, 3))]:  # fmt: skip
         yield "Conv", (floats(*x), floats(*w)), {}
         yield "Conv", (floats(*x), floats(*w), floats(w[0])), {}
     yield "ConvTranspose", (floats(0, 2, 3, 3), floats(2, 3, 2, 2)), {}
@@ -166,6 +167,12 @@ def test_empty_tensors_are_what_onnxruntime_makes_of_them(cases):
                 np.testing.assert_allclose(ours, theirs, 1e-4, 1e-5, err_msg=str(what))
         compared += 1
     assert compared > 15
+
+
+def test_a_convolution_of_no_channels_is_its_bias():
+    feeds = {"x0": floats(1, 0, 3, 3), "x1": floats(2, 0, 2, 2), "x2": floats(2)}
+    (sums,) = Interpreter(single("Conv", feeds)).run(None, feeds)
+    np.testing.assert_array_equal(sums, np.broadcast_to([[[[-2.0]], [[2.0]]]], (1, 2, 2, 2)))
 
 
 @pytest.mark.parametrize(("op_type", "gates"), [("GRU", 3), ("LSTM", 4)])
