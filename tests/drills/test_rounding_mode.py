@@ -19,9 +19,9 @@ def test_a_rounding_mode_takes_the_edits_that_the_type_checker_names(copy):
     assert named == set(MATCHED)
     copy.edit(
         ORACLE,
-        '        case "stochastic":\n            up',
+        '        case "stochastic":\n            places',
         '        case "ceiling":\n            up = rest > 0\n'
-        '        case "stochastic":\n            up',
+        '        case "stochastic":\n            places',
     )
     copy.edit(
         KERNEL,
