@@ -24,8 +24,8 @@ _MEASURED = ("note: ", "- ")
 """How lines begin that depend on the machine: notes and advice."""
 _UNITS = {"ns", "µs", "ms", "s"}
 """Units of a time, which follow its size."""
-_MACHINE = re.compile(r"\d+ CPUs? · |^ node_")
-"""What the line has that names the machine itself, or a node: which take longest depends on it."""
+_MACHINE = re.compile(r"\d+ CPUs? · ")
+"""What the line has that names the machine itself."""
 
 
 def words(text: str) -> set[str]:

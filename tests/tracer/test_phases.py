@@ -231,6 +231,22 @@ def test_phases_are_side_by_side_in_a_terminal(profiled, tmp_path, width, by, ca
     assert "tokens/s" in shown
 
 
+@pytest.mark.parametrize(
+    ("sort", "column"),
+    [("MACs", "macs"), ("flops", "flops"), ("op", "op_type"), ("index", "index")],
+)
+def test_rows_of_phases_are_sorted_by_a_column_of_the_table(file, capfd, sort, column):
+    arguments = ["count", str(file), "--prefill", "4", "--decode", "2"]
+    assert tracer.cli.main([*arguments, "--csv"]) == 0
+    rows = pd.read_csv(io.StringIO(capfd.readouterr().out))
+    first = rows[rows["phase"] == "prefill"].set_index("node")[column]
+    assert tracer.cli.main([*arguments, "--top", "0", "--sort", sort]) == 0
+    words = [line.split() for line in capfd.readouterr().out.splitlines()]
+    shown = [first[line[0]] for line in words if line and line[0] in first.index]
+    assert len(shown) == len(first)
+    assert shown == sorted(first, reverse=column in ("macs", "flops"))
+
+
 def test_the_commands_name_the_phases(file, capfd):
     arguments = ["count", str(file), "--prefill", "4", "--decode", "2", "--past", "0,8", "--csv"]
     assert tracer.cli.main(arguments) == 0

@@ -12,7 +12,7 @@ import pandas as pd
 from tracer.analyzers import generation as speeds
 from tracer.analyzers.advice import advise
 from tracer.analyzers.generation import Fit, Speed
-from tracer.analyzers.options import NAMES, SAMPLE, ViewOptions
+from tracer.analyzers.options import NAMES, SAMPLE, ViewOptions, sort_column
 from tracer.analyzers.timing import wall, wall_interval
 from tracer.analyzers.views.page import Table, name_column, number_column
 from tracer.analyzers.views.text import (
@@ -177,7 +177,7 @@ def _join_phases(
 ) -> pd.DataFrame:
     """Returns a row for each that any phase has, the largest share of a phase's time first.
 
-    A count is sorted by MACs. `options.sort` names a column; the first phase's decides.
+    A count is sorted by MACs, and any by `options.sort`: amounts downwards, names upwards.
     """
     name = NAMES[options.by]
     parts, first = [], None
@@ -189,11 +189,17 @@ def _join_phases(
         parts.append(shown.add_suffix(f" {label}"))
     assert first is not None  # a trace of phases has one at least
     joined = pd.concat([first, *parts], axis=1).reset_index(names=name)
-    by = options.sort or ("time_share" if some[0].run is not None else "macs")
-    keys = [f"{by} {label}" for label in labels if f"{by} {label}" in joined]
-    if not keys or not all(pd.api.types.is_numeric_dtype(joined[key]) for key in keys):
+    spec = sort_column(options.sort, options.by) if options.sort else None
+    by = spec.name if spec else "time_share" if some[0].run is not None else "macs"
+    if by in joined:  # the name of a row, or its operator
+        return joined.sort_values(by, kind="stable")
+    columns = [rows.drop_duplicates(name).set_index(name)[by] for rows in fold if by in rows]
+    if not columns:
         return joined
-    sums = joined[keys].astype("float64")
+    values = pd.concat(columns, axis=1).reindex(joined[name]).reset_index(drop=True)
+    if spec and (spec.is_name or spec.name == "index"):
+        return joined.loc[values.iloc[:, 0].sort_values(kind="stable").index]
+    sums = values.astype("float64")
     order = (sums / sums.sum()).max(axis=1).sort_values(ascending=False, kind="stable").index
     return joined.loc[order]
 

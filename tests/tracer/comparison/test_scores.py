@@ -49,7 +49,6 @@ def bits(path):
     return -np.take_along_axis(chances, labels[..., None], 2)[..., 0].mean(1) / np.log(2)
 
 
-@pytest.mark.nightly
 def test_perplexity_and_agreement_are_those_of_onnxruntime(capfd):
     code, out, err = run(
         capfd, LLAMA, INT4, *QUICK, "--data", f"text@{TOKENS}:{TEXT}", "--limit", WINDOWS, "--json"

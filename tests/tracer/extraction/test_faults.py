@@ -155,7 +155,6 @@ def test_a_crash_is_one_node_and_a_script(tmp_path):
     assert run_script(tmp_path / "mended.py") == 0
 
 
-@pytest.mark.nightly
 def test_a_wrong_kernel_of_a_release_is_one_node(faulty, chain, tmp_path):
     target = tmp_path / "fault.py"
     result = tracer.extract(chain, [target], fault="wrong", ort=FAULTY, against="ort:none")
@@ -252,14 +251,12 @@ def test_a_fault_in_a_body_is_one_node_of_it(owner, tmp_path):
     assert "SIGFPE" in result.sees
 
 
-@pytest.mark.nightly
 def test_the_interpreter_says_what_is_right(faulty, chain, tmp_path):
     target = tmp_path / "fault.py"
     result = tracer.extract(chain, [target], fault="wrong", ort=FAULTY, against="interpreter")
     assert (result.nodes, run_script(target, faulty), run_script(target)) == (1, 1, 0)
 
 
-@pytest.mark.nightly
 def test_an_error_is_the_same_in_its_words(tmp_path):
     """A Reshape that does not fit is no error of the nodes before it."""
     text = """
@@ -281,7 +278,6 @@ def test_an_error_is_the_same_in_its_words(tmp_path):
     assert run_script(target) == 1
 
 
-@pytest.mark.nightly
 def test_sums_overflow_in_the_node_of_one_sum(tmp_path):
     text = """
     <ir_version: 8, opset_import: ["": 17]>
