@@ -13,8 +13,9 @@ import os
 import select
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, NoReturn
 
@@ -36,6 +37,8 @@ FOUND = 77
 MOST_SEARCH_S = 20.0
 """Seconds that a search may take: nobody waits long for the name of a node."""
 
+_STDERR = threading.Lock()
+"""Held while stderr is another file: who came meanwhile would take that for the one to restore."""
 _DEATH_OF_PARENT, _ADOPTION = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER of Linux
 _SET_TERMINATE = "_ZSt13set_terminatePFvvE"  # std::set_terminate(void (*)())
 
@@ -151,6 +154,24 @@ def silence_terminate() -> None:
         with contextlib.suppress(OSError, AttributeError):  # another C++ library
             setter = getattr(ctypes.CDLL("libstdc++.so.6"), _SET_TERMINATE)
             setter(ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p))
+
+
+@contextlib.contextmanager
+def silent_stderr() -> Iterator[None]:
+    """Drops what native code prints to stderr; its exception says it, safe to show.
+
+    Libraries within onnxruntime log what a model holds as it is, with what controls a terminal, and
+    read no setting of a log level.
+    """
+    with _STDERR:
+        shown, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nothing, 2)
+            yield
+        finally:
+            os.dup2(shown, 2)
+            os.close(shown)
+            os.close(nothing)
 
 
 def search_seconds(deadline: float) -> float:

@@ -12,7 +12,6 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 
 import msgspec
@@ -370,7 +369,7 @@ def identity(
         "metric": scored_by,
         "batch": str(options.batch),
         "fixed": options.fixed or "none",
-        "tracer": metadata.version("tracer-onnx"),
+        "tracer": environment.versions().get("tracer-onnx", "not installed"),
     }
     weights = WeightFiles.of(model).hashes
     if weights:

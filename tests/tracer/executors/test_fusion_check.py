@@ -2,10 +2,12 @@
 
 import numpy as np
 import onnx
+import pytest
 from onnx import reference
 
 from tests.graphs import parse
 from tracer.containment.activity import silent
+from tracer.errors import ModelError
 from tracer.executors.onnxruntime import fusion_check
 from tracer.graph import loading
 from tracer.limits import Limits
@@ -42,6 +44,21 @@ def test_tensors_of_the_same_values_are_compared_once(tmp_path, monkeypatch):
         assert found.equal[name] == tuple(alike)
     assert 2 < len({found.equal[name] for name in names}) < 6
     assert len(calls) < LENGTH  # of which the pairs of both graphs have the square
+
+
+def test_tensors_of_more_dimensions_than_numpy_has_name_their_node(tmp_path):
+    proto = parse("""<ir_version: 10, opset_import: ["": 21]>
+    g (int64[N] sizes, float[2] x) => (float[2] z) {
+      wide = ConstantOfShape (sizes)
+      half = Cast <to = 16> (x)
+      z = Cast <to = 1> (half)
+    }""")
+    onnx.save(proto, tmp_path / "g.onnx")
+    feeds = {"sizes": np.ones(70, np.int64), "x": np.float32([1, -1])}
+    with pytest.raises(ModelError, match=r"ConstantOfShape.*64"):
+        fusion_check.evidence(
+            loading.from_proto(proto), tmp_path / "g.onnx", [feeds], 1, Limits(), silent
+        )
 
 
 def values(proto, feeds):

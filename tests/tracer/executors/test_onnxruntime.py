@@ -1,4 +1,5 @@
 import json
+import os
 import random
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from onnx import helper
 
 import tracer
-from tests.graphs import BRANCHES, DATA_DEPENDENT, residual
+from tests.graphs import BRANCHES, DATA_DEPENDENT, parse, residual
 from tracer.analyzers.cost import typed_model
 from tracer.containment.activity import silent
 from tracer.errors import ModelError, UsageError
@@ -163,6 +164,20 @@ def test_kernels_write_nothing_to_stderr(capfd):
         'y = RoiAlign<mode="max", output_height=2, output_width=2>(x, r, b0) }'
     ))  # fmt: skip
     assert capfd.readouterr().err == ""
+
+
+def test_libraries_of_the_runtime_log_nothing_of_a_model(capfd):
+    graph = """<ir_version: 9, opset_import: ["": 20]> g (string[N] x) => (bool[N] y) {
+      y = RegexFullMatch <pattern = "[red"> (x)
+    }"""
+    proto = parse(graph)
+    proto.graph.node[0].attribute[0].s = b"\x1b[31m["
+    with pytest.raises(ModelError, match=r"Invalid regex pattern: \\x1b\[31m\["):
+        run(proto, {"x": np.array(["a"])})
+    run(parse(graph.replace("[red", "red")), {"x": np.array(["a"])})
+    assert capfd.readouterr().err == ""
+    os.write(2, b"shown again")
+    assert capfd.readouterr().err == "shown again"
 
 
 def test_a_provider_that_is_not_installed_is_refused_with_those_that_are():

@@ -151,7 +151,7 @@ def runner(
             values = feeding.runner(model, session, feeds)()
         tensors: dict[str, Any] = dict.fromkeys(order)
         for name, value in zip(order, values, strict=True):
-            with suppress(RuntimeError):  # no tensor
+            with suppress(RuntimeError, ValueError):  # no tensor, or one that numpy cannot hold
                 tensors[name] = feeding.as_array(value)
         return tensors
 

@@ -246,7 +246,8 @@ def _packed_bytes(value: Any) -> Any:
 def as_array(value: Any) -> Any:
     """Returns an output as an array, of an element type of ml_dtypes where numpy has none.
 
-    Raises RuntimeError for a value of onnxruntime's that is no tensor.
+    Raises RuntimeError for a value of onnxruntime's that is no tensor, ValueError for one of more
+    dimensions than numpy has.
     """
     if not isinstance(value, ort.OrtValue):
         return value

@@ -118,7 +118,8 @@ class Factory:
         options = self._options(profile, optimized)
         chosen = [(_provider(self.settings.provider), dict(self.settings.provider_options))]
         try:
-            with activity.doing(self.model.name, *_OPTIMISING[self.settings.optimization]):
+            doing = activity.doing(self.model.name, *_OPTIMISING[self.settings.optimization])
+            with doing, watch.silent_stderr():
                 # a second try on another provider would print, and not be what was asked for
                 return ort.InferenceSession(
                     self.serialized, options, providers=chosen, enable_fallback=False,
