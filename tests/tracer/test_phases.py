@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 
 import numpy as np
 import onnx
@@ -229,6 +230,8 @@ def test_phases_are_side_by_side_in_a_terminal(profiled, tmp_path, width, by, ca
     assert "prefill µs" in shown
     assert "decode@0 µs" in shown
     assert "tokens/s" in shown
+    a_run = r"^(prefill|decode@\d+): [\d,.]+ ± [\d.,]+ (µs|ms|s) a run of"  # both have one unit
+    assert len(re.findall(a_run, shown, re.MULTILINE)) == len(profiled.runs)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from tracer.analyzers.views.text import (
     quantity,
     si,
     time_number,
+    time_unit,
 )
 from tracer.analyzers.views.trace.headline import Section, displayed, execution, folded, sections
 from tracer.inputs.request import DECODE
@@ -208,22 +209,21 @@ def _head(some: Sequence[Section], known: Generation, labels: Sequence[str]) -> 
     generated = _generated(some, known)
     if generated is not None and generated.prefill_us:
         count = plural(len(generated.prefill_us), "generation")
-        speed = speeds.prefill(known, generated)
-        yield f"prefill of {plural(known.prefill, 'token')}: {_per_second(speed)} ({count})"
+        speed = _per_second(speeds.prefill(known, generated))
+        yield f"prefill of {plural(known.prefill, 'token')}: {speed} ({count})"
         steps = speeds.decode(known, generated)
         if steps is not None and known.decode:
             first, last = known.prefill, known.prefill + known.decode - 1
-            yield (
-                f"decode of {plural(known.decode, 'token')}: {_per_second(steps)}, "
-                f"{duration(steps.us / known.decode)} a step, past {first:,} to {last:,}"
-            )
+            pace = f"{_per_second(steps)}, {duration(steps.us / known.decode)} a step"
+            yield f"decode of {plural(known.decode, 'token')}: {pace}, past {first:,} to {last:,}"
     for section, label in zip(some, labels, strict=True):
         if section.run is not None:
             low, high = wall_interval(section.run)
             tokens = plural(1 if section.phase == DECODE else known.prefill, "token")
+            scale, unit = time_unit(mean := wall(section.run)["mean"])
             yield (
-                f"{label}: {duration(wall(section.run)['mean'])} ± {duration((high - low) / 2)} a "
-                f"run of {tokens} with {section.past:,} in the cache"
+                f"{label}: {time_number(mean / scale)} ± {time_number((high - low) / 2 / scale)} "
+                f"{unit} a run of {tokens} with {section.past:,} in the cache"
             )
     cache, batch = known.cache, some[0].batch or 1
     total = known.prefill + (known.decode or 0)
