@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,36 @@ with loading.announced(lambda done, total, what: print(done)):
     for rule in ("wrap", "zero", "saturate"):
         for step in (steps.limiting(rule), steps.counting(rule)):
             tiles.task(step, tiles.FLOATS, np.dtype(np.float32), 32, 2, 1)
+"""
+ARM = """
+import numpy as np
+from llvmlite import binding
+from numba.core.registry import cpu_target
+
+binding.initialize_all_targets()
+binding.initialize_all_asmprinters()
+arm = ("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon")
+type(cpu_target.target_context.codegen()).magic_tuple = lambda codegen: arm
+from tracer.accumulators.kernels import loaded as of_sums
+from tracer.interpreter import compiled_code as loading
+
+class Engine:
+    def __init__(self, *arguments): ...
+    def add_object_file(self, file): ...
+    def finalize_object(self): ...
+    def get_function_address(self, name): return 0
+
+tiles = loading.loaded("tile_code")
+steps, tallies = of_sums("steps"), of_sums("tally_stores")
+binding.create_mcjit_compiler = Engine  # for no code of another processor
+for bits in (32, 64):
+    for step, store in (
+        (steps.limiting("wrap"), steps.VALUES), (steps.limiting("zero"), steps.BYTES),
+        (steps.counting("saturate"), steps.COUNTS), (steps.EXTREMES, steps.SUMS_AND_EXTREMES),
+        (steps.EXTREMES, steps.rare_counts("saturate", True)),
+        (steps.EXTREMES, tallies.tally("saturate", True)),
+    ):
+        tiles.task(step, store, np.dtype(np.int8), bits, 4, 2).address
 """
 ONCE = "compiling kernels for this processor, once"
 EACH_TIME = "compiling kernels for this processor"
@@ -130,6 +161,15 @@ def test_code_for_one_processor_is_never_used_on_another(package, tmp_path):
     assert ONCE in use(root, **variables, **old)[0]
     assert kinds(kept) == [".nbc", ".nbc", ".nbi", ".nbi", ".o", ".o"]
     assert use(root, **variables) == [""]  # nothing is compiled
+
+
+def test_tiles_compile_for_arm(tmp_path):
+    """An instruction of x86 that no condition guards is an error of LLVM there."""
+    kept = tmp_path / "kept"
+    use(Path(tracer.__file__).parents[1], ARM, NUMBA_CACHE_DIR=str(kept))
+    codes = [path.read_bytes().partition(b"\n")[2] for path in kept.rglob("*.o")]
+    assert len(codes) == 2 * 6
+    assert {struct.unpack_from("<H", code, 18) for code in codes} == {(183,)}  # EM_AARCH64 of ELF
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
