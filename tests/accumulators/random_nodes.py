@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 from tests.accumulators.patches import patches
 from tests.accumulators.random_rules import Kind, words
+from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric.windows import Window, window
 
 BYTES = {"int16": "int8", "uint16": "uint8"}
@@ -191,7 +192,7 @@ class _Stored:
         shape: tuple[int, int, int, int], bias: np.ndarray, attributes: dict[str, Any],
     ) -> Node:  # fmt: skip
         largest = int(np.abs(self.left).max() * np.abs(self.right).max())
-        rule = words(kind, random, largest, int(np.prod(shape)))
+        rule = words(kind, random, largest, Terms(shape[0], shape[1:]))
         rule["zero_points"] = str(random.choice(["before", "before", "after"]))
         step, fixed, x = 1.0, "", self.x
         if self.fixed is not None:
@@ -346,7 +347,7 @@ def _of_blocks(
 ) -> Node:  # fmt: skip
     largest = max(int(np.abs(p.left).max() * np.abs(p.right).max()) for p in parts)
     size = parts[0].left.shape[1]
-    rule = words(kind, random, largest, size)
+    rule = words(kind, random, largest, Terms(size))
     other = f"/{bits}:{fixed.partition(':')[2]}" if fixed else ""
     shape = (size, 1, 1, 1)
     return Node(proto, x, parts, shape, rule, 1.0, added.astype(np.float32), fixed + other)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracer.accumulators.spec import Overflow
-from tracer.accumulators.spec.orders import named
+from tracer.accumulators.spec.orders import Terms, named
 from tracer.errors import UsageError
 
 LOOPS = ("ic", "kz", "ky", "kx")
@@ -61,32 +61,32 @@ class Kind:
         )  # fmt: skip
 
 
-def words(kind: Kind, random: np.random.Generator, largest: int, count: int) -> dict[str, Any]:
-    """The properties of an accumulator for sums of `count` products of at most `largest`.
+def words(kind: Kind, random: np.random.Generator, largest: int, terms: Terms) -> dict[str, Any]:
+    """The properties of an accumulator for sums of products of at most `largest`.
 
     Most are about as wide as the sums, where most is decided.
     """
     size = np.log2(largest + 1)
-    near = size + np.log2(count) / 2 + random.uniform(-4, 4)
+    near = size + np.log2(terms.count) / 2 + random.uniform(-4, 4)
     width = near if random.random() < 0.85 else random.integers(2, 63)
     conventions = ["twos-complement", "magnitude", "unsigned"][: 2 + (kind.overflow != "symmetric")]
     chances = [0.6, 0.25, 0.15] if len(conventions) == 3 else [0.7, 0.3]
     products = int(np.clip(size + random.uniform(-4, 3), 2, 62)) if kind.has_product_bits else None
     return {
         "bits": int(np.clip(width, 2, 62)), "overflow": kind.overflow,
-        "order": order(kind, random, near), "product_bits": products, "bias": kind.bias,
+        "order": order(kind, random, near, terms), "product_bits": products, "bias": kind.bias,
         "convention": str(random.choice(conventions, p=chances)),
         "product_shift": kind.product_shift, "product_rounding": kind.product_rounding,
     }  # fmt: skip
 
 
-def order(kind: Kind, random: np.random.Generator, near: float) -> str:
+def order(kind: Kind, random: np.random.Generator, near: float, terms: Terms) -> str:
     """An order of the family of the kind; of any, for a third of the nodes."""
     any_rules = random.random() < 1 / 3
     while True:
         spelled = _Words(kind, random, near, any_rules).order()
         with suppress(UsageError):  # not all of what can be spelled can be added
-            named(spelled)
+            named(spelled).stages(terms)
             return spelled
 
 
