@@ -219,6 +219,16 @@ def from_rows(a: Integers, width: int) -> ColumnSource:
     return ColumnSource(columns, (a.low, a.high))
 
 
+def from_blocks(a: Integers, part: slice, width: int) -> ColumnSource:
+    """The rows of a part of the blocks of `a` (R, blocks, size), for sums (part, R, width)."""
+    rows, blocks, size = a.numbers.shape
+    source = np.ascontiguousarray(a.numbers).reshape(-1)
+    columns = Columns(source, np.arange(size) + part.start * size, (rows, 1, 1),
+                      (blocks * size, 0, 0), (width, 1, 0), part.stop - part.start,
+                      (size, rows * width), a.shift)  # fmt: skip
+    return ColumnSource(columns, (a.low, a.high))
+
+
 def from_matrices(b: Integers, rows: int) -> ColumnSource:
     """The columns of each matrix of `b` (N, K, P), for sums that are written to (N, rows, P)."""
     count, depth, width = b.numbers.shape

@@ -309,8 +309,8 @@ class SumRunner:
             raise self._overflow_error(self.accumulator, part.acc_min, part.acc_max)
         assert self.tally is not None
         with self._lock:
-            if len(self.tally.outputs) == 1:
-                part = part.folded()
+            if len(self.tally.outputs) != len(part.outputs):
+                part = part.folded(len(self.tally.outputs))
             self.tally.take(slice(None), part)
 
     @staticmethod

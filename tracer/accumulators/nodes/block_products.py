@@ -6,6 +6,7 @@ has integers at accuracy level 4 alone; a float accumulator takes its weights de
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -30,7 +31,7 @@ from tracer.accumulators.nodes import (
     followed,
     lowering,
 )
-from tracer.accumulators.nodes.matmul import begun_sums, float_sums, gemm, matmul
+from tracer.accumulators.nodes.matmul import float_sums, gemm, matmul, sums_of_blocks
 from tracer.accumulators.nodes.shared_exponents import SharedProduct
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
@@ -107,7 +108,8 @@ def _block_sums(operands: NodeOperands, matrix: BlockedMatrix, turned: bool) -> 
     a = operands.activations(0)
     step, columns, size = a.steps(None), matrix.blocks, matrix.block
     width, types = matrix.numbers.shape[1], (matrix.low, matrix.high)
-    stored = columns.transpose(2, 0, 1).reshape(-1, size)
+    right = Integers(narrow(columns.transpose(2, 0, 1)), *types, constant=True)
+    stored = right.numbers.reshape(-1, size)
     reduction = Reduction(width, Terms(size), a.range, types, stored, blocks=len(columns))
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
@@ -118,16 +120,15 @@ def _block_sums(operands: NodeOperands, matrix: BlockedMatrix, turned: bool) -> 
                 "Subtract them from the operands: zero_points='before'.",
             )
         rows = left.values.T if turned else left.values
-        missing = len(columns) * size - rows.shape[-1]
-        if missing:
-            rows = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, missing)])
+        batch, depth = rows.shape[:-1], len(columns) * size
+        whole = np.zeros((math.prod(batch), depth), rows.dtype)
+        whole[:, : rows.shape[-1]] = rows.reshape(len(whole), rows.shape[-1])
+        part = Integers(whole.reshape(-1, len(columns), size), left.low, left.high)
         runner.begin(reduction)
-        out = np.zeros((*rows.shape[:-1], width), np.float32)
-        for index, block in enumerate(columns):
-            part = Integers(rows[..., index * size : (index + 1) * size], left.low, left.high)
-            sums = begun_sums(runner, part, Integers(narrow(block), *types, constant=True))
-            out += sums.astype(np.float32) * (step * matrix.steps[index]).astype(np.float32)
-        return finished(out.astype(operands.float_type(inputs[0])))
+        out = np.zeros((len(whole), width), np.float32)
+        for steps, sums in zip(matrix.steps, sums_of_blocks(runner, part, right), strict=True):
+            out += sums.astype(np.float32) * (step * steps).astype(np.float32)
+        return finished(out.reshape(*batch, width).astype(operands.float_type(inputs[0])))
 
     return compute
 
@@ -239,13 +240,13 @@ def matmul_nbits(operands: NodeOperands) -> ComputeSums:
         runner.begin(
             Reduction(rows, Terms(size), activations_range, (low, high), stored, blocks=blocks)
         )
+        left = Integers(activations.swapaxes(0, 1), *activations_range)
+        right = Integers(kept[after], low, high, constant=True)
         out = np.zeros((len(product.rows), len(weights.codes)), np.float32)
-        for block, numbers in enumerate(activations):
-            left = Integers(numbers, *activations_range)
-            right = Integers(kept[after][:, block].T, low, high, constant=True)
-            sums = begun_sums(runner, left, right)
+        for block, sums in enumerate(sums_of_blocks(runner, left, right)):
             if after:
-                sums = sums - np.outer(numbers.sum(1, np.int64), weights.zeros[:, block])
+                terms = activations[block].sum(1, np.int64)
+                sums = sums - np.outer(terms, weights.zeros[:, block])
             scales = weights.scales[:, block].astype(np.float32)
             out += scaled(sums.astype(np.float32), steps[block], scales)
         return finished(product.output(out))

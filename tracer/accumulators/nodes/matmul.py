@@ -1,7 +1,7 @@
 """MatMul, Gemm, MatMulInteger, QLinearMatMul and QGemm: rows times columns."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from tracer.accumulators.engine.integer_arithmetic import (
     subtract_zero_points,
     zero_points_stay,
 )
-from tracer.accumulators.engine.node_pass import from_matrices, from_rows
+from tracer.accumulators.engine.node_pass import from_blocks, from_matrices, from_rows
 from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner, exact_product
 from tracer.accumulators.nodes import (
     ComputeFloats,
@@ -53,6 +53,8 @@ _BLOCK = 1 << 18
 """Elements of the left operand, or of the output, that are multiplied at a time."""
 _FEWEST = 64
 """Rows of a block, even if they have more elements."""
+_SUMS = 1 << 20
+"""Sums of blocks of terms that are computed together."""
 
 
 def matmul(operands: NodeOperands) -> ComputeSums:
@@ -253,6 +255,26 @@ def begun_sums(runner: SumRunner, a: Integers, b: Integers, bias: Array | None =
     depth, width = _size(b)
     product = runner.product(slice(0, width), bias, Terms(depth))
     return _multiply(a.values, b.values, product, np.int64)
+
+
+def sums_of_blocks(runner: SumRunner, a: Integers, b: Integers) -> Iterator[Array]:
+    """Yields the sums, int64 (R, N), of each block, which the runner has begun.
+
+    They are those of rows `a` (R, blocks, size) times columns `b` (N, blocks, size).
+    """
+    rows, blocks, size = a.numbers.shape
+    width, terms = len(b.numbers), Terms(size)
+    weights, values = np.ascontiguousarray(b.values.swapaxes(0, 1)), a.values
+    for part in parallel.pieces(blocks, max(_SUMS // max(rows * width, 1), 1)):
+        gathered = Gathered(
+            weights[part].reshape(-1, size), from_blocks(a, part, width), None, terms
+        )
+        out = tensors.empty((part.stop - part.start, rows, width), np.int64)
+        if not runner.sum_gathered(gathered, out):
+            product = runner.product(slice(0, width), None, terms)
+            for block, sums in enumerate(out, part.start):
+                sums[:] = _multiply(values[:, block], weights[block].T, product, np.int64)
+        yield from out
 
 
 def float_sums(

@@ -4,17 +4,23 @@ Each block is a sum of its own in integers; the sums are scaled and added in flo
 bias, last. Blocks are along the channels of a convolution, at each position of its kernel.
 """
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tracer.accumulators.engine.integer_arithmetic import Integers, NodeOperands
 from tracer.accumulators.engine.sum_runner import Reduction, SumRunner
-from tracer.accumulators.nodes.matmul import begun_sums
+from tracer.accumulators.nodes.matmul import begun_sums, sums_of_blocks
 from tracer.accumulators.spec.operand_format import Formats
 from tracer.accumulators.spec.orders import Terms
+from tracer.interpreter.numeric import parallel
 from tracer.interpreter.numeric.windows import Window, padded, patches
 from tracer.support.types import Array
+
+_PATCHES = 1 << 22
+"""Numbers of the windows over images that are written out at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +64,26 @@ class SharedProduct:
 
     def sums(self, left: Blocks, right: Blocks, runner: SumRunner) -> Array:
         """The products, float32 (..., R, N), of rows of both, which the runner has begun."""
-        *batch, count, blocks = left.steps.shape
+        a, b = Integers(left.numbers, *left.range), Integers(right.numbers, *right.range)
+        *batch, count, _ = left.steps.shape
         shape = np.broadcast_shapes(tuple(batch), right.steps.shape[:-2])
         out = np.zeros((*shape, count, right.steps.shape[-2]), np.float32)
-        for block in range(blocks):
+        for block, sums in enumerate(self._sums(a, b, runner)):
             steps = left.steps[..., :, None, block] * right.steps[..., None, :, block]
-            rows = Integers(left.numbers[..., block, :], *left.range)
-            columns = np.swapaxes(right.numbers[..., block, :], -1, -2)
-            part = begun_sums(runner, rows, Integers(columns, *right.range, self.is_constant))
-            out += part.astype(np.float32) * steps.astype(np.float32)
+            out += sums.reshape(out.shape).astype(np.float32) * steps.astype(np.float32)
         return out
+
+    def _sums(self, a: Integers, b: Integers, runner: SumRunner) -> Iterator[Array]:
+        """Yields the sums of each block, int64."""
+        *batch, blocks, size = a.numbers.shape
+        if b.numbers.ndim == 3:
+            flat = replace(a, numbers=a.numbers.reshape(math.prod(batch), blocks, size))
+            yield from sums_of_blocks(runner, flat, replace(b, constant=self.is_constant))
+            return
+        for block in range(blocks):
+            columns = np.swapaxes(b.numbers[..., block, :], -1, -2)
+            rows = replace(a, numbers=a.numbers[..., block, :])
+            yield begun_sums(runner, rows, replace(b, numbers=columns))
 
     def matrices(self, a: Array, b: Array, runner: SumRunner) -> Array:
         """The product, float32, of `a` (..., R, K) and `b` (..., K, N), as numpy's matmul."""
@@ -82,12 +98,26 @@ class SharedProduct:
         rows = np.moveaxis(w, 1, -1).reshape(len(w), -1, w.shape[1])
         kernel = self._by_position(self.right_blocks(rows))
         self.begin(self.formats.activations.range, kernel, runner)
+        places = self.left_blocks(np.moveaxis(x, 1, -1))
+        numbers = np.moveaxis(places.numbers.reshape(*places.steps.shape[:-1], -1), -1, 1)
+        steps = np.moveaxis(places.steps, -1, 1)
         out = np.empty((len(x), len(w), windows.pixels), np.float32)
-        for image, sums in zip(x, out, strict=True):
-            view = patches(padded(image[None], windows), windows)[0]
-            rows = view.reshape(w.shape[1], -1, windows.pixels).T
-            sums[:] = self.sums(self._by_position(self.left_blocks(rows)), kernel, runner).T
+        size = kernel.numbers[0].size * windows.pixels
+        for part in parallel.pieces(len(x), max(_PATCHES // max(size, 1), 1)):
+            blocks = Blocks(
+                self._windows(numbers[part], windows, kernel.numbers.shape[1:]),
+                self._windows(steps[part], windows, kernel.steps.shape[1:]),
+                places.range,
+            )
+            sums = self.sums(blocks, kernel, runner).reshape(-1, windows.pixels, len(w))
+            out[part] = sums.swapaxes(1, 2)
         return out.reshape(len(x), len(w), *windows.out)
+
+    def _windows(self, images: Array, windows: Window, shape: tuple[int, ...]) -> Array:
+        """What each window over images (N, C, *size) reads, position by position: (P, *shape)."""
+        view = patches(padded(images, windows), windows)
+        read = view.reshape(*images.shape[:2], math.prod(windows.kernel), windows.pixels)
+        return read.transpose(0, 3, 2, 1).reshape(-1, *shape)
 
     def _by_position(self, blocks: Blocks) -> Blocks:
         """The blocks of all positions, (rows, positions, blocks, size), one after the other."""

@@ -234,14 +234,15 @@ class Tally:
             )
         self.take(slice(None), other)
 
-    def folded(self) -> Tally:
-        """Returns the statistics of all channels as one channel."""
-        total = Tally.empty(1, self.accumulator)
+    def folded(self, channels: int = 1) -> Tally:
+        """Returns the statistics of all channels as one, or of each that many channels as those."""
+        total = Tally.empty(channels, self.accumulator)
         for name, counts in self.arrays().items():
             if name.endswith("_histogram"):
                 getattr(total, name)[:] = counts
             else:
-                getattr(total, name)[0] = _JOIN.get(name, np.add).reduce(counts, axis=0)
+                parts = counts.reshape(-1, channels, *counts.shape[1:])
+                getattr(total, name)[:] = _JOIN.get(name, np.add).reduce(parts, axis=0)
         _carry(total.error_sum)
         return total
 
