@@ -20,7 +20,7 @@ import numpy as np
 
 from tests.accumulators import definition, random_nodes
 from tests.accumulators.random_nodes import Node, Part
-from tests.accumulators.random_rules import Kind
+from tests.accumulators.random_rules import ALIKE, Kind
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine.sum_runner import Counts, LimitedSums, OverflowCounter, SumRunner
 from tracer.accumulators.spec import WIDEST
@@ -29,9 +29,6 @@ from tracer.errors import ModelError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.numeric import parallel
-
-ALIKE = 200
-"""Nodes that follow each other with the same kind, which is compiled."""
 
 
 @dataclass(frozen=True)
@@ -158,9 +155,8 @@ class Seen:
 
 def drawn(seed: int, number: int) -> Case:
     """A random node."""
-    kind = Kind.drawn(np.random.default_rng((seed, number // ALIKE)))
-    random = np.random.default_rng((seed, number // ALIKE, number))
-    node, widths = random_nodes.drawn(kind, random), ()
+    kind, random = Kind.drawn(seed, number), np.random.default_rng((seed, number, ALIKE))
+    node, widths = random_nodes.drawn(kind, random), tuple[int, ...]()
     if random.random() < 0.1:
         rows = sum(len(part.left) for part in node.parts if part.steps is None)
         around = random.integers(-3, 4, rows or len(node.parts[0].left))

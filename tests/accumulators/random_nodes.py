@@ -50,7 +50,9 @@ class Node:
     fixed: str = ""
 
     def output(self, sums: Sequence[np.ndarray]) -> np.ndarray:
-        """The output (M, P), float32, from the sums (M, P) of all parts."""
+        """The output (M, P), float32, or int32 of products of integers, from all sums (M, P)."""
+        if self.model.graph.node[-1].op_type.endswith("Integer"):
+            return np.concatenate(sums).astype(np.int32)
         if self.added is None:
             return (np.concatenate(sums) * self.step).astype(np.float32)
         total = np.zeros(sums[0].shape, np.float32)
@@ -70,7 +72,7 @@ def drawn(kind: Kind, random: np.random.Generator) -> Node:
 
 def _gemm(kind: Kind, random: np.random.Generator) -> Node:
     depth = _depth(random)
-    columns, rows = kind.rows, int(random.integers(1, 40))
+    columns, rows = kind.rows, _rows(kind)
     stored = _Stored.drawn(kind, random, (rows, depth), (columns, depth))
     bias = stored.bias(random, columns)
     part = Part(stored.left, stored.right.T, bias, stored.zeros)
@@ -80,31 +82,41 @@ def _gemm(kind: Kind, random: np.random.Generator) -> Node:
 
 
 def _conv(kind: Kind, random: np.random.Generator) -> Node:
-    rank, groups = int(random.integers(1, 4)), int(random.choice([1, 1, 2, 3]))
-    kernel, strides, dilations = (
-        [int(random.integers(1, most + 1)) for _ in range(rank)] for most in (3, 2, 2)
-    )
-    pads = [int(random.integers(0, k)) for k in kernel * 2]
-    size = [int(random.integers(6, 10 if rank < 3 else 7)) for _ in range(rank)]
-    channels, maps = int(random.integers(1, 6)), kind.maps
+    shapes = np.random.default_rng(kind.shapes)
+    rank, groups = int(shapes.integers(1, 4)), int(shapes.choice([1, 1, 2, 3]))
+    size, kernel, attributes = _slides(shapes, rank)
+    channels, maps = int(random.integers(1, 6)), kind.rows
     if groups > 1 and random.random() < 0.5:  # depthwise
         channels = 1
-    images = int(random.integers(1, 4 if rank < 3 else 2))
+    images = int(shapes.integers(1, 4 if rank < 3 else 2))
     stored = _Stored.drawn(
         kind, random, (images, groups * channels, *size), (groups * maps, channels, *kernel)
     )
-    slid = window(size, kernel, strides, pads, dilations, "NOTSET")
-    attributes = {"group": groups, "strides": strides, "dilations": dilations, "pads": pads}
-    return _convolution(stored, kind, random, (stored.right, stored.left, slid), attributes)
+    slid = window(size, kernel, *attributes.values(), "NOTSET")
+    options = {"group": groups, **attributes}
+    return _convolution(stored, kind, random, (stored.right, stored.left, slid), options)
+
+
+def _slides(
+    shapes: np.random.Generator, rank: int
+) -> tuple[list[int], list[int], dict[str, list[int]]]:
+    """The size of images, a kernel, and the attributes of windows that fit."""
+    kernel, strides, dilations = (
+        [int(shapes.integers(1, most + 1)) for _ in range(rank)] for most in (3, 2, 2)
+    )
+    pads = [int(shapes.integers(0, k)) for k in kernel * 2]
+    size = [int(shapes.integers(5, 9 if rank < 3 else 7)) for _ in range(rank)]
+    return size, kernel, {"strides": strides, "pads": pads, "dilations": dilations}
 
 
 def _conv_transpose(kind: Kind, random: np.random.Generator) -> Node:
     """With zeros between the elements of the input, the convolution with the turned kernel."""
-    rank, groups = int(random.integers(1, 4)), int(random.choice([1, 1, 2]))
-    kernel, strides = ([int(random.integers(1, 4)) for _ in range(rank)] for _ in range(2))
-    size = [int(random.integers(2, 5 if rank < 3 else 4)) for _ in range(rank)]
-    channels, maps = int(random.integers(1, 5)), kind.maps
-    images = int(random.integers(1, 3))
+    shapes = np.random.default_rng(kind.shapes)
+    rank, groups = int(shapes.integers(1, 4)), int(shapes.choice([1, 1, 2]))
+    kernel, strides = ([int(shapes.integers(1, 4)) for _ in range(rank)] for _ in range(2))
+    size = [int(shapes.integers(2, 5 if rank < 3 else 4)) for _ in range(rank)]
+    channels, maps = int(random.integers(1, 5)), kind.rows
+    images = int(shapes.integers(1, 3))
     stored = _Stored.drawn(
         kind, random, (images, groups * channels, *size), (groups * channels, maps, *kernel)
     )
@@ -178,8 +190,8 @@ class _Stored:
         types = kind.types if op not in ("MatMulInteger", "ConvInteger") else (
             BYTES.get(kind.types[0], kind.types[0]), BYTES.get(kind.types[1], kind.types[1])
         )  # fmt: skip
-        x, xz = _quantized(random, types[0], of_x)
-        w, wz = _quantized(random, types[1], of_w)
+        x, xz = _quantized(random, types[0], kind.reach, of_x)
+        w, wz = _quantized(random, types[1], kind.reach, of_w)
         return cls(op, None, x, w, (wz, xz), x.astype(np.int64) - xz, w.astype(np.int64) - wz)
 
     def bias(self, random: np.random.Generator, rows: int) -> np.ndarray:
@@ -229,17 +241,20 @@ class _Stored:
                       **self._zero_points())  # fmt: skip
 
 
+def _rows(kind: Kind) -> int:
+    return int(np.random.default_rng(kind.shapes).choice([1, 3, 8, 20, 37]))
+
+
 def _depth(random: np.random.Generator) -> int:
     return int(random.integers(385, 500) if random.random() < 0.02 else random.integers(1, 60))
 
 
 def _quantized(
-    random: np.random.Generator, kind: str, shape: Sequence[int]
+    random: np.random.Generator, kind: str, size: int, shape: Sequence[int]
 ) -> tuple[np.ndarray, int]:
-    """Integers of a type, and their zero point; some are small, some reach all numbers."""
+    """Integers of a type, and their zero point, from which they are at most `size` away."""
     info = np.iinfo(kind)
     zero = int(random.choice([0, random.integers(info.min, info.max, endpoint=True)]))
-    size = int(random.choice([3, 100, 1 << 16]))
     low, high = max(zero - size, info.min), min(zero + size, info.max)
     return random.integers(low, high, shape, info.dtype, endpoint=True), zero
 
@@ -257,7 +272,7 @@ def _fixed(
 
 def _shared_gemm(kind: Kind, random: np.random.Generator) -> Node:
     """A product of matrices of floats, each block of which has one exponent along its sum."""
-    depth, rows, columns = _depth(random), int(random.integers(1, 40)), kind.rows
+    depth, rows, columns = _depth(random), _rows(kind), kind.rows
     bits, size = random.integers(2, 11, 2).tolist(), int(random.choice([1, 3, 4, 8, 16, 64]))
     x, w = _floats(random, (rows, depth)), _floats(random, (columns, depth))
     (right, of_x), (left, of_w) = (_blocks(v, n, size) for v, n in zip((x, w), bits, strict=True))
@@ -277,40 +292,36 @@ def _shared_gemm(kind: Kind, random: np.random.Generator) -> Node:
 
 def _shared_conv(kind: Kind, random: np.random.Generator) -> Node:
     """A convolution, whose blocks are of channels at one place of an image and of a kernel."""
-    rank = int(random.integers(1, 4))
-    kernel, strides, dilations = (
-        [int(random.integers(1, most + 1)) for _ in range(rank)] for most in (3, 2, 2)
-    )
-    pads = [int(random.integers(0, k)) for k in kernel * 2]
-    shape = [int(random.integers(5, 8 if rank < 3 else 6)) for _ in range(rank)]
-    channels, images = int(random.integers(1, 20)), int(random.integers(1, 4))
+    shapes = np.random.default_rng(kind.shapes)
+    rank, images, maps = int(shapes.integers(1, 4)), int(shapes.integers(1, 3)), kind.rows
+    shape, kernel, attributes = _slides(shapes, rank)
+    channels = int(random.integers(1, 20 if rank < 3 else 9))
     bits, size = random.integers(2, 11, 2).tolist(), int(random.choice([1, 3, 4, 8, 16]))
-    x, w = _floats(random, (images, channels, *shape)), _floats(random, (4, channels, *kernel))
-    slid = window(shape, kernel, strides, pads, dilations, "NOTSET")
+    x, w = _floats(random, (images, channels, *shape)), _floats(random, (maps, channels, *kernel))
+    slid = window(shape, kernel, *attributes.values(), "NOTSET")
     q, of_x = _blocks(np.moveaxis(x, 1, -1), bits[0], size)  # (N, *size, blocks, numbers)
     k, of_w = _blocks(np.moveaxis(w, 1, -1), bits[1], size)
     blocks, places = q.shape[-2], int(np.prod(kernel))
     flat = np.moveaxis(q.reshape(*q.shape[:-2], -1), -1, 1)
     right = patches(flat, slid, 0).reshape(blocks, q.shape[-1], places, -1)
     steps = patches(np.moveaxis(of_x, -1, 1), slid, 1.0).reshape(blocks, places, -1)
-    left, own = k.reshape(4, places, blocks, -1), of_w.reshape(4, places, blocks)
+    left, own = k.reshape(maps, places, blocks, -1), of_w.reshape(maps, places, blocks)
     parts = tuple(
-        Part(left[:, p, b], right[b, :, p], np.zeros(4, np.int64),
+        Part(left[:, p, b], right[b, :, p], np.zeros(maps, np.int64),
              steps=(own[:, p, b, None] * steps[b, p]).astype(np.float32))
         for p in range(places) for b in range(blocks)
     )  # fmt: skip
-    c = _floats(random, (4,))
-    options = {"strides": strides, "dilations": dilations, "pads": pads}
-    proto = _model([helper.make_node("Conv", ["x", "w", "c"], ["y"], **options)], x, w=w, c=c)
+    c = _floats(random, (maps,))
+    proto = _model([helper.make_node("Conv", ["x", "w", "c"], ["y"], **attributes)], x, w=w, c=c)
     return _of_blocks(kind, random, proto, x, parts, c, f"{bits[0]}:block({size})", bits[1])
 
 
 def _scaled_gemm(kind: Kind, random: np.random.Generator) -> Node:
     """Quantised rows times weights with a scale and a zero point for each block of a column."""
-    depth, rows, columns = _depth(random), int(random.integers(1, 40)), kind.rows
+    depth, rows, columns = _depth(random), _rows(kind), kind.rows
     size = int(random.choice([1, 3, 4, 8, 16, 64]))
     blocks = -(-depth // size)
-    x, xz = _quantized(random, BYTES.get(kind.types[0], kind.types[0]), (rows, depth))
+    x, xz = _quantized(random, BYTES.get(kind.types[0], kind.types[0]), kind.reach, (rows, depth))
     w = random.integers(-128, 127, (columns, depth), np.int8, endpoint=True)
     zeros = random.integers(-9, 9, (columns, blocks), np.int8, endpoint=True)
     steps = random.uniform(0.001, 0.1, (columns, blocks)).astype(np.float32)

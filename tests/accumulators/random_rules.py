@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracer.accumulators.spec import Overflow
-from tracer.accumulators.spec.orders import Terms, named
+from tracer.accumulators.spec.orders import Stage, Terms, named
 from tracer.errors import UsageError
 
 LOOPS = ("ic", "kz", "ky", "kx")
@@ -25,40 +25,59 @@ FORMS = ("Gemm", "Gemm", "Conv", "Conv", "Conv", "ConvTranspose", "MatMulInteger
          "fixed Gemm", "fixed Conv", "shared Gemm", "shared MatMul", "shared Conv", "shared Conv",
          "scaled Gemm", "scaled MatMul")  # fmt: skip
 """Operators; those of fixed point, of blocks that share exponents, and of blocks with scales."""
-ROWS = (1, 4, 9, 33)
+ROWS = (1, 3, 4)
+"""Output channels of a group; few, since each size of a tile is compiled."""
+ALIKE, SHAPED_ALIKE = 500, 50
+"""Nodes that follow each other with the same rules, and with the same operator and shapes."""
 FAMILIES = ("plain", "grouped", "inner", "inner", "shifted")
 """Orders: without groups, without registers of their own, with innermost ones, and with shifts."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What the nodes of a group have in common."""
+    """What nodes that follow each other have in common; `shapes` is a seed."""
 
     form: str
+    shapes: tuple[int, int]
     types: tuple[str, str]
+    reach: int
     rows: int
-    maps: int
     overflow: Overflow
     family: str
     inner: str
-    shift: str
+    shift: tuple[int, str]
     bias: str
     has_product_bits: bool
     product_shift: int
     product_rounding: str
 
     @classmethod
-    def drawn(cls, random: np.random.Generator) -> Kind:
-        def one(choices: tuple[Any, ...]) -> Any:
+    def drawn(cls, seed: int, number: int) -> Kind:
+        random = np.random.default_rng((seed, number // ALIKE))
+        shapes = (seed, number // SHAPED_ALIKE)
+
+        def one(choices: tuple[Any, ...], random: np.random.Generator = random) -> Any:
             return choices[random.integers(len(choices))]
 
         shift = int(random.integers(1, 9)) if random.random() < 0.15 else 0
         return cls(
-            one(FORMS), (one(TYPES), one(TYPES)), one(ROWS), one((1, 3)), one(OVERFLOWS),
-            one(FAMILIES), one(INNER), f":>>{random.integers(1, 7)}:{one(ROUNDINGS)}",
-            one(("first", "first", "last")), random.random() < 0.2, shift,
-            one((*ROUNDINGS, f"stochastic({random.integers(99)})")),
+            one(FORMS, np.random.default_rng(shapes)), shapes, (one(TYPES), one(TYPES)),
+            one((3, 100, 1 << 16)), one(ROWS), one(OVERFLOWS), one(FAMILIES), one(INNER),
+            (int(random.integers(1, 7)), one(ROUNDINGS)), one(("first", "first", "last")),
+            random.random() < 0.2, shift, one((*ROUNDINGS, f"stochastic({random.integers(99)})")),
         )  # fmt: skip
+
+    def suits(self, stages: tuple[Stage, ...]) -> bool:
+        """Whether what is compiled for an order is what is compiled for the kind, or nothing."""
+        first, *others = stages
+        register, shift = first.register, first.shift
+        if register is None or register.unsigned or any(s.register or s.spill for s in others):
+            return True
+        if shift is not None and shift.rounding == "stochastic":
+            return True
+        return register.overflow == self.inner and (
+            shift is None or (shift.bits, shift.rounding) == self.shift
+        )
 
 
 def words(kind: Kind, random: np.random.Generator, largest: int, terms: Terms) -> dict[str, Any]:
@@ -86,8 +105,8 @@ def order(kind: Kind, random: np.random.Generator, near: float, terms: Terms) ->
     while True:
         spelled = _Words(kind, random, near, any_rules).order()
         with suppress(UsageError):  # not all of what can be spelled can be added
-            named(spelled).stages(terms)
-            return spelled
+            if kind.suits(named(spelled).stages(terms)):
+                return spelled
 
 
 @dataclass(frozen=True)
@@ -126,7 +145,8 @@ class _Words:
             return self.any_register()
         if self.kind.family in ("plain", "grouped"):
             return ""
-        shift = self.kind.shift if self.kind.family == "shifted" else ""
+        bits, rule = self.kind.shift
+        shift = f":>>{bits}:{rule}" if self.kind.family == "shifted" else ""
         return f":{self.bits()}:{self.kind.inner}{shift}"
 
     def any_register(self) -> str:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.accumulators.oracle import ALIKE, drawn
+from tests.accumulators.oracle import drawn
+from tests.accumulators.random_rules import SHAPED_ALIKE
 from tests.examples import at_night
 from tracer.interpreter.numeric import parallel
 
@@ -10,5 +11,7 @@ from tracer.interpreter.numeric import parallel
 @pytest.mark.parametrize("count", at_night([8, 20], but=[8]))
 def test_random_nodes_are_those_of_the_definition(count):
     with parallel.threads(2):
-        overflowing = sum(drawn(3, number).check() for number in range(0, count * ALIKE, ALIKE))
+        overflowing = sum(
+            drawn(3, number).check() for number in range(0, count * SHAPED_ALIKE, SHAPED_ALIKE)
+        )
     assert overflowing > count // 4
