@@ -18,7 +18,7 @@ AXES = ("ic", "kz", "ky", "kx")
 OUTPUTS = ("n", "g", "oc", "oz", "oy", "ox")
 _LEVEL = re.compile(
     r"(all|\d+)(?:x(\d+))?(?::(u?)(\d+)(?::([a-z]+))?)?"
-    r"(?::>>(\d+)(?::([a-z-]+)(?:\((\d+)\))?)?)?"
+    r"(?::>>(\d+)(?::([a-z-]+)(?:\((\d+)\))?)?)?(?::(e\d+m\d+f?n?)(:saturate)?)?"
 )
 _WHOLE = 62
 """Bits that no sum of the drawn nodes leaves."""
@@ -78,19 +78,25 @@ def _draws(values: Any, bits: int, seed: int, place: int) -> Any:
 class Level:
     """Sums of `size` numbers, `stride` apart, in a register, and what they lose as they leave it.
 
-    The register is (bits, overflow, convention), or None for the accumulator.
+    The register is (bits, overflow, convention), or `floats`, a format and whether it saturates;
+    without any it is the accumulator.
     """
 
     size: int | None
     stride: int = 1
     register: tuple[int, str, str] | None = None
     shift: tuple[int, str] | None = None
+    floats: tuple[str, bool] | None = None
+
+    @property
+    def is_own(self) -> bool:
+        return bool(self.register or self.floats)
 
     @classmethod
     def read(cls, text: str) -> Level:
         match = _LEVEL.fullmatch(text)
         assert match is not None, text
-        size, stride, sign, bits, overflow, shift, rule, seed = match.groups()
+        size, stride, sign, bits, overflow, shift, rule, seed, form, saturates = match.groups()
         kind = "unsigned" if sign else "twos-complement"
         register = (int(bits), overflow or "saturate", kind) if bits else None
         if shift and register is None:
@@ -98,7 +104,7 @@ class Level:
         rule = f"stochastic({seed or 0})" if rule == "stochastic" else rule or "floor"
         return cls(
             None if size == "all" else int(size), int(stride or 1), register,
-            (int(shift), rule) if shift else None,
+            (int(shift), rule) if shift else None, (form, bool(saturates)) if form else None,
         )  # fmt: skip
 
 
@@ -210,8 +216,8 @@ def _nest(words: list[str], shape: tuple[int, int, int, int]) -> Sum:
         if depth == len(loops):
             return [int(np.ravel_multi_index(at, shape))]
         loop = loops[depth]
-        if loop.level.register or (loop.is_parallel and depth):
-            return [_closed(iterations(depth, at), loop.level, inner)]
+        if loop.level.is_own or (loop.is_parallel and depth):
+            return [Sum(iterations(depth, at), loop.level)]
         return iterations(depth, at)
 
     def iterations(depth: int, at: tuple[int, ...]) -> list[Any]:
@@ -220,22 +226,42 @@ def _nest(words: list[str], shape: tuple[int, int, int, int]) -> Sum:
         for place in range(at[loop.axis], stop, loop.step):
             here = (*at[: loop.axis], place, *at[loop.axis + 1 :])
             inside = terms(depth + 1, here)
-            apart = loop.is_parallel and depth + 1 < len(loops) and not _is_closed(depth + 1)
-            found += [_closed(inside, Level(None), inner)] if apart else inside
+            apart = loop.is_parallel and depth + 1 < len(loops) and not is_closed(depth + 1)
+            found += [Sum(inside)] if apart else inside
         return found
 
-    def _is_closed(depth: int) -> bool:
-        return bool(loops[depth].level.register) or loops[depth].is_parallel
+    def is_closed(depth: int) -> bool:
+        return loops[depth].level.is_own or loops[depth].is_parallel
 
-    return _closed(terms(0, (0, 0, 0, 0)), Level(None), inner)
+    return _with_inner(Sum(terms(0, (0, 0, 0, 0))), inner)
 
 
-def _closed(terms: list[Any], own: Level, inner: str) -> Sum:
-    """A sum of its own; an innermost one adds products in the inner order."""
-    if isinstance(terms[0], Sum):
-        return Sum(terms, own)
-    arranged = _arranged(inner, terms)
-    return Sum(arranged.terms, own, arranged.spill)
+def _with_inner(tree: Sum, inner: str) -> Sum:
+    """The nest with another order of its innermost sums: of shorter ones, that of the longest.
+
+    An adder tree takes what is cut off as it takes the rest.
+    """
+
+    def longest(tree: Sum) -> int:
+        of_terms = [longest(each) for each in tree.terms if isinstance(each, Sum)]
+        return max(of_terms, default=len(tree.terms))
+
+    count = longest(tree)
+
+    def changed(tree: Sum) -> Sum:
+        if isinstance(tree.terms[0], Sum):
+            return Sum([changed(each) for each in tree.terms], tree.own)
+        whole = _arranged(inner, [*tree.terms, *[None] * (count - len(tree.terms))])
+        return Sum(_present(whole.terms), tree.own, whole.spill)
+
+    return changed(tree)
+
+
+def _present(terms: list[Any]) -> list[Any]:
+    """The terms without those that are None, and without sums of nothing."""
+    kept = [Sum(_present(each.terms), each.own) if isinstance(each, Sum) else each
+            for each in terms]  # fmt: skip
+    return [each for each in kept if (each.terms if isinstance(each, Sum) else each is not None)]
 
 
 @dataclass(frozen=True)

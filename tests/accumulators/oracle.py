@@ -5,7 +5,7 @@
 A node is a product of matrices or a convolution of quantised, fixed-point or block-scaled numbers,
 or of numbers in blocks that share exponents; `random_nodes` makes it, `random_rules` its
 accumulator, `definition` its sums. Its output is compared alone, with counts of overflows, and with
-statistics of other widths too.
+statistics of other widths too. `random_floats` makes nodes of floats, whose outputs are compared.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.accumulators import definition, random_nodes
+from tests.accumulators import definition, random_floats, random_nodes
+from tests.accumulators.random_floats import FloatNode
 from tests.accumulators.random_nodes import Node, Part
-from tests.accumulators.random_rules import ALIKE, Kind
+from tests.accumulators.random_rules import Kind
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine.sum_runner import Counts, LimitedSums, OverflowCounter, SumRunner
 from tracer.accumulators.spec import WIDEST
@@ -37,6 +38,16 @@ class Case:
 
     node: Node
     widths: tuple[int, ...]
+
+    @property
+    def form(self) -> str:
+        """The operator, and how its operands are stored."""
+        return f"{self.node.model.graph.node[-1].op_type} {self.node.stored}"
+
+    @property
+    def order(self) -> str:
+        """The order of additions."""
+        return str(self.node.words["order"])
 
     @property
     def spelled(self) -> str:
@@ -153,10 +164,12 @@ class Seen:
         return range_
 
 
-def drawn(seed: int, number: int) -> Case:
-    """A random node."""
-    kind, random = Kind.drawn(seed, number), np.random.default_rng((seed, number, ALIKE))
-    node, widths = random_nodes.drawn(kind, random), tuple[int, ...]()
+def drawn(seed: int, number: int) -> Case | FloatNode:
+    """A random node; one of five adds floats."""
+    random = np.random.default_rng((seed, number, 1))
+    if number % 5 == 4:
+        return random_floats.drawn(random)
+    node, widths = random_nodes.drawn(Kind.drawn(seed, number), random), tuple[int, ...]()
     if random.random() < 0.1:
         rows = sum(len(part.left) for part in node.parts if part.steps is None)
         around = random.integers(-3, 4, rows or len(node.parts[0].left))
@@ -178,11 +191,9 @@ def main() -> None:
             try:
                 covered["overflowing"] += case.check()
             except Exception:
-                print(f"node {number} of seed {arguments.seed}: {case.spelled}, {case.node.fixed}")
+                print(f"node {number} of seed {arguments.seed}: {case.spelled}")
                 raise
-            order = str(case.node.words["order"])
-            covered.update(re.findall(r"[a-z]{3,}|>>", order))
-            covered.update((case.node.words["overflow"], case.node.model.graph.node[-1].op_type))
+            covered.update({*re.findall(r"[a-z]{4,}|>>", case.order), case.form})
             if (number + 1) % 1000 == 0:
                 seconds = time.perf_counter() - begin
                 print(f"{number + 1:,} nodes, {seconds:.0f} s: {dict(covered)}", flush=True)

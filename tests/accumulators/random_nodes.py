@@ -49,6 +49,13 @@ class Node:
     added: np.ndarray | None = None
     fixed: str = ""
 
+    @property
+    def stored(self) -> str:
+        """How operands are stored, in a word."""
+        if self.added is not None:
+            return "shared exponents" if self.fixed else "scaled blocks"
+        return "fixed point" if self.fixed else "integers"
+
     def output(self, sums: Sequence[np.ndarray]) -> np.ndarray:
         """The output (M, P), float32, or int32 of products of integers, from all sums (M, P)."""
         if self.model.graph.node[-1].op_type.endswith("Integer"):
@@ -84,7 +91,7 @@ def _gemm(kind: Kind, random: np.random.Generator) -> Node:
 def _conv(kind: Kind, random: np.random.Generator) -> Node:
     shapes = np.random.default_rng(kind.shapes)
     rank, groups = int(shapes.integers(1, 4)), int(shapes.choice([1, 1, 2, 3]))
-    size, kernel, attributes = _slides(shapes, rank)
+    size, kernel, attributes = slides(shapes, rank)
     channels, maps = int(random.integers(1, 6)), kind.rows
     if groups > 1 and random.random() < 0.5:  # depthwise
         channels = 1
@@ -97,7 +104,7 @@ def _conv(kind: Kind, random: np.random.Generator) -> Node:
     return _convolution(stored, kind, random, (stored.right, stored.left, slid), options)
 
 
-def _slides(
+def slides(
     shapes: np.random.Generator, rank: int
 ) -> tuple[list[int], list[int], dict[str, list[int]]]:
     """The size of images, a kernel, and the attributes of windows that fit."""
@@ -148,11 +155,11 @@ def _convolution(
         rows = slice(g * maps, (g + 1) * maps)
         columns = patches(x[:, g * channels : (g + 1) * channels], slid, 0)
         parts.append(Part(w[rows].reshape(maps, -1), columns, bias[rows], stored.zeros))
-    shape = _shape(channels, slid.kernel)
+    shape = shape_of(channels, slid.kernel)
     return stored.node(kind, random, tuple(parts), shape, bias, attributes)
 
 
-def _shape(channels: int, kernel: Sequence[int]) -> tuple[int, int, int, int]:
+def shape_of(channels: int, kernel: Sequence[int]) -> tuple[int, int, int, int]:
     deep, high, wide = (1,) * (3 - len(kernel)) + tuple(kernel)
     return channels, deep, high, wide
 
@@ -211,12 +218,13 @@ class _Stored:
             step = 2.0 ** -(self.fixed[1] + self.fixed[3])
             fixed = "{}:{}/{}:{}".format(*self.fixed)
             c = (bias * step).astype(np.float32)
-            model = _model([helper.make_node(self.op, ["x", "w", "b"], ["y"], **attributes)], x,
+            model = model_of([helper.make_node(self.op, ["x", "w", "b"], ["y"], **attributes)], x,
                            w=self.w, b=c)  # fmt: skip
         elif self.op.endswith("Integer"):
             w = self.w.T.copy() if self.op == "MatMulInteger" else self.w
-            model = _model([helper.make_node(self.op, ["x", "w", "xz", "wz"], ["y"], **attributes)],
-                           x, w=w, **self._zero_points())  # fmt: skip
+            names = ["x", "w", "xz", "wz"]
+            node = helper.make_node(self.op, names, ["y"], **attributes)
+            model = model_of([node], x, w=w, **self._zero_points())
         else:
             x = self.x.astype(np.float32) - self.zeros[1]
             model = self._dequantized(x, bias, attributes)
@@ -237,7 +245,7 @@ class _Stored:
             helper.make_node("DequantizeLinear", ["b", "one"], ["bd"]),
             helper.make_node(self.op, ["xd", "wd", "bd"], ["y"], **attributes),
         ]
-        return _model(nodes, x, one=np.float32(1), w=self.w, b=bias.astype(np.int32),
+        return model_of(nodes, x, one=np.float32(1), w=self.w, b=bias.astype(np.int32),
                       **self._zero_points())  # fmt: skip
 
 
@@ -283,10 +291,10 @@ def _shared_gemm(kind: Kind, random: np.random.Generator) -> Node:
     )  # fmt: skip
     c = _floats(random, (columns,))
     if kind.form.endswith("Gemm"):
-        proto = _model([helper.make_node("Gemm", ["x", "w", "c"], ["y"], transB=1)], x, w=w, c=c)
+        proto = model_of([helper.make_node("Gemm", ["x", "w", "c"], ["y"], transB=1)], x, w=w, c=c)
     else:
         c = np.zeros_like(c)
-        proto = _model([helper.make_node("MatMul", ["x", "w"], ["y"])], x, w=w.T.copy())
+        proto = model_of([helper.make_node("MatMul", ["x", "w"], ["y"])], x, w=w.T.copy())
     return _of_blocks(kind, random, proto, x, parts, c, f"{bits[0]}:block({size})", bits[1])
 
 
@@ -294,7 +302,7 @@ def _shared_conv(kind: Kind, random: np.random.Generator) -> Node:
     """A convolution, whose blocks are of channels at one place of an image and of a kernel."""
     shapes = np.random.default_rng(kind.shapes)
     rank, images, maps = int(shapes.integers(1, 4)), int(shapes.integers(1, 3)), kind.rows
-    shape, kernel, attributes = _slides(shapes, rank)
+    shape, kernel, attributes = slides(shapes, rank)
     channels = int(random.integers(1, 20 if rank < 3 else 9))
     bits, size = random.integers(2, 11, 2).tolist(), int(random.choice([1, 3, 4, 8, 16]))
     x, w = _floats(random, (images, channels, *shape)), _floats(random, (maps, channels, *kernel))
@@ -312,7 +320,7 @@ def _shared_conv(kind: Kind, random: np.random.Generator) -> Node:
         for p in range(places) for b in range(blocks)
     )  # fmt: skip
     c = _floats(random, (maps,))
-    proto = _model([helper.make_node("Conv", ["x", "w", "c"], ["y"], **attributes)], x, w=w, c=c)
+    proto = model_of([helper.make_node("Conv", ["x", "w", "c"], ["y"], **attributes)], x, w=w, c=c)
     return _of_blocks(kind, random, proto, x, parts, c, f"{bits[0]}:block({size})", bits[1])
 
 
@@ -348,7 +356,7 @@ def _scaled_gemm(kind: Kind, random: np.random.Generator) -> Node:
         helper.make_node("Gemm" if turned else "MatMul", inputs, ["y"],
                          **({"transB": 1} if turned else {})),
     ]  # fmt: skip
-    proto = _model(nodes, x, s=step, xz=x.dtype.type(xz), c=c.astype(np.float32), **numbers)
+    proto = model_of(nodes, x, s=step, xz=x.dtype.type(xz), c=c.astype(np.float32), **numbers)
     return _of_blocks(kind, random, proto, x, parts, c, "", 0)
 
 
@@ -388,7 +396,7 @@ def _blocks(values: np.ndarray, bits: int, size: int) -> tuple[np.ndarray, np.nd
     return np.clip(np.rint(ratios), -high - 1, high).astype(np.int64), np.ldexp(1.0, steps)
 
 
-def _model(nodes: list[onnx.NodeProto], x: np.ndarray, **stored: Any) -> onnx.ModelProto:
+def model_of(nodes: list[onnx.NodeProto], x: np.ndarray, **stored: Any) -> onnx.ModelProto:
     kind = helper.np_dtype_to_tensor_dtype(x.dtype)
     of_y = onnx.TensorProto.INT32 if nodes[-1].op_type.endswith("Integer") else 1
     graph = helper.make_graph(

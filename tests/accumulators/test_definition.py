@@ -36,6 +36,9 @@ def test_orders_are_trees_of_products():
     assert spelled(outermost("channelwise", (2, 1, 1, 2))) == [[0, 1], [2, 3]]
     assert spelled(outermost("nest(kx,ic)", (2, 1, 1, 2))) == [0, 2, 1, 3]
     assert spelled(outermost("nest(kx:parallel,ic)", (2, 1, 1, 2))) == [[0, 2], [1, 3]]
+    # loops that are cut off take the tree of those that are not
+    nest = outermost("nest(kx:2,ic:all:9,kx,tree)", (2, 1, 1, 3))
+    assert spelled(nest) == [[[0, 1], [3, 4]], [[2, 5]]]
     assert spelled(outermost("tiles(2x2)", (5, 1, 1, 1))) == [[0, 2], [1, 3], [4]]
 
 

@@ -13,7 +13,7 @@ from tests.examples import at_night, examples
 from tracer.accumulators.emulation import AccumulatorEmulation
 from tracer.accumulators.engine import oracle
 from tracer.accumulators.engine.integer_arithmetic import Integers
-from tracer.accumulators.engine.node_pass import PaddedImages, from_rows
+from tracer.accumulators.engine.node_pass import PaddedImages, from_blocks
 from tracer.accumulators.engine.sum_runner import (
     Counts,
     Gathered,
@@ -130,7 +130,8 @@ def test_rows_are_summed_as_by_the_oracle(count, width, depth, accumulator, data
     terms, out = Terms(depth), np.empty((count, width), np.int64)
     counter = running(OverflowCounter, accumulator, weights, terms, bias)
     kind, shift = data.draw(st.sampled_from([(np.int16, 0), (np.int8, -28), (np.uint8, 100)]))
-    stored = from_rows(Integers((a + shift).astype(kind), -100, 155, shift=shift), width)
+    rows = Integers((a + shift).astype(kind)[:, None], -100, 155, shift=shift)
+    stored = from_blocks(rows, slice(0, 1), width)
     start, stop = sorted(data.draw(st.integers(0, depth)) for _ in range(2))
     order = np.arange(depth)
     order[start:stop] = random.permutation(order[start:stop])
@@ -175,7 +176,8 @@ def test_a_bias_that_changes_is_not_taken_for_the_one_before():
     """A runner reuses prepared rows only for the same rows and bias."""
     a, weights = np.ones((4, 3), np.int16), np.ones((2, 3), np.int16)
     counter = running(OverflowCounter, Accumulator(6), weights, Terms(3), np.zeros(2, np.int64))
-    columns, out = from_rows(Integers(a, 0, 1), 2), np.empty((4, 2), np.int64)
+    columns = from_blocks(Integers(a[:, None], 0, 1), slice(0, 1), 2)
+    out = np.empty((4, 2), np.int64)
     for bias in ([0, 0], [40, 0], [0, 40]):
         shift = np.array(bias)
         assert counter.sum_gathered(Gathered(weights, columns, shift, Terms(3)), out)

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from tests.accumulators.nodes import int8, model, multiplied, narrowed
 from tests.examples import examples
+from tracer.accumulators.engine import dots
 from tracer.accumulators.engine.float_arithmetic import sum_products
+from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.float_accumulator import float_accumulator
 from tracer.accumulators.spec.orders import Terms, named
 from tracer.accumulators.spec.policy import parse_policy
@@ -245,3 +247,11 @@ def test_names_of_other_tools_have_suggestions():
     for other, mine in (("c", "ic"), ("kh", "ky"), ("IC", "ic")):
         with pytest.raises(UsageError, match=f"Did you mean '{mine}'"):
             named(f"nest(ic,{other})")
+
+
+def test_a_shorter_innermost_sum_is_added_as_the_longest():
+    """100 + 100 is a pair of 8 bits, which saturates, before it goes to the 9 bits of its loop."""
+    order = named("nest(kx:2,ic:all:9,kx,tree)")  # the second of two kx has one place of three
+    products = np.array([[-25], [-25], [100], [-25], [-25], [100]])
+    case = np.ones((1, 6), np.int64), products, None, Terms(2, (3,)), Accumulator(8, order=order)
+    assert dots.measure(*case)[1].values == -100 + 127

@@ -36,16 +36,17 @@ def clip(value, bits):
 
 
 def product(left, right, blocks, bits, width):
-    """The sum of products of two rows: integers in blocks, whose sums float32 adds."""
-    total = np.float32(0)
+    """The sum of products of two rows, and its events: integers in blocks, added by float32."""
+    total, events = np.float32(0), 0
     for block in blocks:
         (a, step), (b, other) = (shared(row[block], n) for row, n in
                                  zip((left, right), bits, strict=True))  # fmt: skip
         inside = 0
         for x, y in zip(a, b, strict=True):
-            inside = clip(inside + x * y, width)
+            exact, inside = inside + x * y, clip(inside + x * y, width)
+            events += exact != inside
         total = np.float32(total + np.float32(inside) * np.float32(float(step * other)))
-    return total
+    return total, events
 
 
 def cuts(depth, size):
@@ -79,12 +80,14 @@ def test_a_matrix_product(op, width):
     proto = model(body, w=w, b=bias)
     output, narrowing = narrowed(proto, policy, x)
     blocks = cuts(37, 16)
-    sums = np.array([[product(row, column, blocks, (8, 5), width) for column in w] for row in x])
+    both = np.array([[product(row, column, blocks, (8, 5), width) for column in w] for row in x])
+    sums, events = both[..., 0].astype(np.float32), both[..., 1].sum(0)
     scale = np.float32(0.5 if op == "Gemm" else 1)
     np.testing.assert_array_equal(output, scale * sums + bias)
     (kept,) = narrowing.accumulations().values()
     assert kept.tally.outputs.tolist() == [9, 9]  # three blocks of each of three rows
-    assert (kept.tally.saturation_events.sum() > 0) == (width < 32)
+    assert kept.tally.saturation_events.tolist() == events.tolist()
+    assert (events.sum() > 0) == (width < 32)
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
@@ -101,10 +104,11 @@ def test_a_convolution_has_blocks_of_channels_at_each_position(size):
     rows = w.astype(np.float32).reshape(3, 5, 6).transpose(0, 2, 1).reshape(3, 30)
     blocks = [slice(at + cut.start, min(at + cut.stop, at + 5))
               for at in range(0, 30, 5) for cut in cuts(5, size)]  # fmt: skip
-    sums = np.array([[product(c, row, blocks, (6, 6), 10) for c in columns] for row in rows])
-    expected = sums + bias.astype(np.float32)[:, None]
+    both = np.array([[product(c, row, blocks, (6, 6), 10) for c in columns] for row in rows])
+    expected = both[..., 0].astype(np.float32) + bias.astype(np.float32)[:, None]
     np.testing.assert_array_equal(np.moveaxis(output, 1, 0).reshape(3, -1), expected)
-    assert narrowing.accumulations()
+    (kept,) = narrowing.accumulations().values()
+    assert kept.tally.saturation_events.tolist() == both[..., 1].sum(1).tolist()
 
 
 def test_nodes_without_blocks_say_so():

@@ -210,15 +210,6 @@ def _offsets(window: Window, depth: int, lines: int, places: int) -> Array:
     return offsets.reshape(-1).astype(np.int64)
 
 
-def from_rows(a: Integers, width: int) -> ColumnSource:
-    """The rows of `a` (..., K), for sums that are written to (..., width)."""
-    depth = a.numbers.shape[-1]
-    source = np.ascontiguousarray(a.numbers).reshape(-1)
-    sizes = (source.size // max(depth, 1), 1, 1)
-    columns = Columns(source, np.arange(depth), sizes, (depth, 0, 0), (width, 1, 0), zero=a.shift)
-    return ColumnSource(columns, (a.low, a.high))
-
-
 def from_blocks(a: Integers, part: slice, width: int) -> ColumnSource:
     """The rows of a part of the blocks of `a` (R, blocks, size), for sums (part, R, width)."""
     rows, blocks, size = a.numbers.shape

@@ -25,7 +25,7 @@ from tracer.accumulators.engine.integer_arithmetic import (
     subtract_zero_points,
     zero_points_stay,
 )
-from tracer.accumulators.engine.node_pass import from_blocks, from_matrices, from_rows
+from tracer.accumulators.engine.node_pass import from_blocks, from_matrices
 from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner, exact_product
 from tracer.accumulators.nodes import (
     ComputeFloats,
@@ -318,7 +318,8 @@ def _gathered_sums(
     shape, terms, matrices = (*batch, left[-2], width), Terms(depth), math.prod(batch)
     if len(right) == _MATRIX:
         weights = np.ascontiguousarray(b.values.T)
-        gathered = Gathered(weights, from_rows(a, width), bias, terms)
+        one_block = replace(a, numbers=a.numbers.reshape(matrices * left[-2], 1, depth))
+        gathered = Gathered(weights, from_blocks(one_block, slice(0, 1), width), bias, terms)
         flat: tuple[int, ...] = (matrices * left[-2], width)
     else:
         lefts, rights = (

@@ -87,8 +87,8 @@ class Nest(Order):
 
     A loop with a register, each iteration of a parallel loop, and all of its iterations together
     are sums of their own, which begin with 0 and go to the loop around them. `inner` is the order
-    of the innermost sums. Raises UsageError for loops that do not make a nest, and for an inner
-    order that depends on products or windows.
+    of the innermost sums: that of the longest, of which shorter ones lack the end. Raises
+    UsageError for loops that do not make a nest, and for an inner order that depends on products.
     """
 
     loops: tuple[Loop, ...]
