@@ -66,6 +66,26 @@ def test_random_rules_are_revealed(seed, operands, terms):
     assert right == 1, unknown
 
 
+@pytest.mark.parametrize(
+    ("spec", "place", "operands", "found"),
+    [("25(overflow=symmetric,order=chunked(14))", "first", "int8", None),
+     ("10(overflow=zero,order=tiles(8x2:19),product_bits=16,convention=magnitude,product_shift=4,"
+      "product_rounding=truncate)", None, "int64", "11(overflow=zero,order=tiles(8x2:19),"
+      "product_bits=17,product_shift=4,product_rounding=truncate)"),
+     ("15(overflow=wrap,order=tiles(8x4,1:9),product_bits=7,product_shift=5)", None, "int8", None),
+     ("8(overflow=symmetric,order=tiles(5x2:32,2x2,allx2:32))", None, "int8", None)],
+)  # fmt: skip
+def test_what_few_vectors_show_is_revealed(spec, place, operands, found):
+    """Only a bias shows the chunks; a narrow register nearly hides the width of a product.
+
+    A level may add in the last register, between two that are wider.
+    """
+    rule = accumulator(spec)
+    result = claim(integer_box(rule, place), 64, operands)
+    assert result.spec == (found or spec), result.reason
+    assert differ(rule, result, 1, place) == 0
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "spec",
@@ -136,7 +156,8 @@ def test_what_no_accumulator_does_is_not_known():
 
 
 def test_pairs_that_are_limited_only_as_pairs_differ_beyond_bytes():
-    assert not claim(pairs, 8, "int32").is_known  # a product alone would already be limited
+    """A sum of two products is narrowed alone; in tiles of 16 bits each product would be, too."""
+    assert claim(pairs, 8, "int32").spec == "64(order=tiles(2,1:16))"
 
 
 def test_functions_and_operands_that_do_not_fit_are_refused():

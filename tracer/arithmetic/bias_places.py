@@ -5,26 +5,34 @@ A bias may be a term of the sum, as for nodes of models, or be added after the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from typing import get_args
 
 import numpy as np
 
 from tracer.accumulators.floats import casting
-from tracer.accumulators.spec import NARROWEST, WIDEST, Bias, kinds
+from tracer.accumulators.spec import NARROWEST, WIDEST, Bias, Register, kinds
 from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator, FloatFormat, float_format
-from tracer.accumulators.spec.orders import Chunked
-from tracer.arithmetic import float_probes, float_trees, integer_search, trees
+from tracer.accumulators.spec.orders import Chunked, Maddubs, Order, Tiles
+from tracer.arithmetic import float_probes, float_trees, trees
 from tracer.arithmetic.black_box import BlackBox
 from tracer.arithmetic.finding import Finding, words
 from tracer.arithmetic.float_probes import CHUNK, emulated
-from tracer.arithmetic.integer_search import MODES, sums_of
+from tracer.arithmetic.integer_rules import ProductRule
+from tracer.arithmetic.integer_search import (
+    MODES,
+    Family,
+    Search,
+    named_orders,
+    pair_orders,
+    sums_of,
+    tile_orders,
+)
 from tracer.arithmetic.rule import LEAST_RESULTS, Facts, NotKnown
 from tracer.errors import UsageError
 from tracer.support.types import Array
@@ -39,56 +47,114 @@ def find(box: BlackBox, random: np.random.Generator, found: Finding) -> Finding:
     Raises NotKnown if no place explains them.
     """
     known = None if found.spec is None else kinds.parse(found.spec, Accumulator(32)).accumulator
+    own: AnyAccumulator | None
     if isinstance(known, Accumulator):
-        ways, bits = _of_integers(known), known.bits
+        place, own = _find_in_integers(box, random, known)
     else:
-        ways, bits = _of_floats(box, known, found.facts), 0
-    drawn = [_draw(box, random, bits) for _ in range(LEAST_RESULTS // CHUNK)]
-    runs = [(each, box.sums(*each)) for each in drawn]
-    for place, own, sums in ways:
-        if all(float_probes.equal(sums(*given), outputs).all() for given, outputs in runs):
-            text, facts = found.text, {**found.facts, "bias": place, "sum": found.spec}
-            if isinstance(own, Accumulator) and replace(own, bias="first") != known:
-                text, facts = words(own), {**facts, **own.to_plain()}
-            if own != known:
-                facts.pop("preset", None)
-            spec = None if own is None else str(own)
-            return replace(found, text=f"{text}; the bias {place}", spec=spec, facts=facts)
-    raise NotKnown(f"without a bias: {found.spec or found.text}; no place explains the bias")
+        place, own = _find_in_floats(box, random, known, found.facts)
+    if place is None:
+        raise NotKnown(f"without a bias: {found.spec or found.text}; no place explains the bias")
+    text, facts = found.text, {**found.facts, "bias": place, "sum": found.spec}
+    if isinstance(own, Accumulator) and replace(own, bias="first") != known:
+        text, facts = words(own), {**facts, **own.to_plain()}
+    if own != known:
+        facts.pop("preset", None)
+    spec = None if own is None else str(own)
+    return replace(found, text=f"{text}; the bias {place}", spec=spec, facts=facts)
 
 
-def _draw(box: BlackBox, random: np.random.Generator, bits: int) -> tuple[Array, Array, Array]:
-    """Returns operands, and biases (N) that cancel a part of their sum, or are about as large.
+def _find_in_integers(
+    box: BlackBox, random: np.random.Generator, known: Accumulator
+) -> tuple[str | None, Accumulator | None]:
+    """Returns the place of a bias, and the accumulator with it; None for both if there is none.
 
-    Those of integers stay in `bits`; some bring a part of a sum near the limit, or near another.
+    A bias may tell a register that no sum without it leaves, and the order of what this one adds.
     """
-    form = box.operands.left.format
-    if form is None:
-        left, right = integer_search.draw(box, random, CHUNK, (1, bits + 1))
+    rule = ProductRule(known.product_shift, known.product_rounding, 0, 0, None)
+    widest = min(np.iinfo(box.bias_type).bits, known.bits, WIDEST - 3) - 1  # sums are below 2^62
+    most = (box.operands.left.largest * box.operands.right.largest).bit_length()
+    scale = 1, min(known.bits, most) + 1, most
+    search = Search(box, random, scale, rule.rounded, rule.like, widest)
+    left, right, bias = search.draw(LEAST_RESULTS)
+    is_kept = np.arange(LEAST_RESULTS)[:, None] % box.terms == np.arange(box.terms)
+    single = search.run(left * is_kept, right, bias)  # has no order, and tells the last register
+    every = [Register(bits, mode) for bits in range(NARROWEST, WIDEST + 1) for mode in MODES]
+    likely = Register(known.bits, known.overflow), Register(WIDEST, known.overflow)
+    every, lasts = list(dict.fromkeys([*likely, *every])), []
+    for place in get_args(Bias):
+        family = _family(known, known.order, every, place)
+        equal = search.count_equal(family, np.arange(len(every)), single)
+        lasts.append([every[k] for k in np.flatnonzero(equal == LEAST_RESULTS)])
+        own = search.find(iter([replace(family, outer=lasts[-1])]))
+        if own is not None:
+            return place, own
+    if np.array_equal(sums_of(known, left, right) + bias, box.sums(left, right, bias)):
+        return "after the sum, in more bits", None
+    for last in lasts[0]:
+        if last.overflow != "wrap" and last.bits - 1 <= widest:
+            search.bias = last.bits - 1
+            orders = _orders(known, box, last)
+            own = search.find(_family(known, each, [last], "first") for each in orders)
+            if own is not None:
+                return "first", own
+    return None, None
+
+
+def _family(known: Accumulator, order: Order, registers: Sequence[Register], place: Bias) -> Family:
+    """Returns accumulators in an order, whose levels have any register of the known order."""
+    own = order.levels if isinstance(order, Tiles) else ()
+    if order is known.order:
+        levels = [[level.register] for level in own]
     else:
+        levels = [[None, *_registers(known.order)]] * len(own)
+    return Family(order, registers, (known.product_bits,), tuple(levels), place)
+
+
+def _registers(order: Order) -> list[Register]:
+    levels = order.levels if isinstance(order, Tiles) else ()
+    return list(dict.fromkeys(each.register for each in levels if each.register is not None))
+
+
+def _orders(known: Accumulator, box: BlackBox, last: Register) -> Iterator[Order]:
+    """Yields orders that may add as the known one where no bias reaches the last register's end.
+
+    With a bias at its end, what term 0 adds is lost, unless another term reduces it before.
+    """
+    if isinstance(known.order, Maddubs):
+        yield from pair_orders(box.terms)
+        return
+    if not _registers(known.order):
+        yield from named_orders(box.terms)
+    count = box.terms - 1
+    products = np.eye(count, box.terms, 1, np.int64) * -(1 << known.product_shift)
+    products[:, 0] = 1 << known.product_shift
+    top = np.full(count, last.range[1])
+    others = np.flatnonzero(box.sums(*box.factors_of(products), top) == top) + 1
+    shared = frozenset([0, *others.tolist()])
+    for depth in (1, 2, 3):
+        yield from tile_orders(box.terms, depth, depth - 1, shared)
+
+
+def _find_in_floats(
+    box: BlackBox, random: np.random.Generator, known: AnyAccumulator | None, facts: Facts
+) -> tuple[str | None, AnyAccumulator | None]:
+    """Returns the place of a bias, and the accumulator with it; None where there is none.
+
+    Biases cancel a part of their sum, or are about as large.
+    """
+    form, runs = box.operands.left.format, []
+    assert form is not None
+    for _ in range(LEAST_RESULTS // CHUNK):
         left, right = float_probes.draw(box, random, CHUNK, box.terms)
-    parts = np.cumsum(left * right, 1)[np.arange(CHUNK), random.integers(0, box.terms, CHUNK)]
-    signs, is_other = random.choice([-1, 1], CHUNK), random.random(CHUNK) < 0.5
-    if form is not None:
-        factors = np.where(is_other, -1, signs * np.exp2(random.uniform(-12, 12, CHUNK)))
-        bias = casting.cast(parts * factors, form, saturates=True)
-        return left, right, bias.astype(np.float64)
-    widest = min(np.iinfo(box.bias_type).bits, bits, WIDEST - 3) - 1  # sums are below 2^62
-    limits = 1 << np.minimum(random.integers(1, 2 * widest + 1, CHUNK), widest)
-    near = limits - np.abs(parts) + random.integers(-2, 3, CHUNK)
-    bias = np.where(is_other, random.integers(limits), near) * signs
-    return left, right, np.clip(bias, 1 - (1 << widest), (1 << widest) - 1)
-
-
-def _of_integers(known: Accumulator) -> Iterator[_Way]:
-    """Yields the places of a bias, which may also tell a register that no sum without it leaves."""
-    likely = [(known.bits, known.overflow), (WIDEST, known.overflow)]
-    for registers in (likely, product(range(NARROWEST, WIDEST), MODES)):
-        for (bits, mode), place in product(registers, get_args(Bias)):
-            own = replace(known, bits=bits, overflow=mode, bias=place)
-            yield place, own, partial(sums_of, own)
-        if registers is likely:
-            yield "after the sum, in more bits", None, lambda a, b, c: sums_of(known, a, b) + c
+        parts = np.cumsum(left * right, 1)[np.arange(CHUNK), random.integers(0, box.terms, CHUNK)]
+        factors = random.choice([-1, 1], CHUNK) * np.exp2(random.uniform(-12, 12, CHUNK))
+        factors = np.where(random.random(CHUNK) < 0.5, -1, factors)
+        bias = casting.cast(parts * factors, form, saturates=True).astype(np.float64)
+        runs.append(((left, right, bias), box.sums(left, right, bias)))
+    for place, own, sums in _of_floats(box, known, facts):
+        if all(float_probes.equal(sums(*given), outputs).all() for given, outputs in runs):
+            return place, own
+    return None, None
 
 
 def _of_floats(box: BlackBox, known: AnyAccumulator | None, tree: Facts) -> Iterator[_Way]:

@@ -197,7 +197,12 @@ class BlackBox:
         return values.astype(wide).reshape(shape)
 
     def of_products(self, products: Array) -> tuple[Array, Array]:
-        """Returns the sums (N) of integers (N, terms), and the products that stand for them.
+        """Returns the sums (N) of integers (N, terms), and the products that stand for them."""
+        left, right = self.factors_of(products)
+        return self.sums(left, right), left * right
+
+    def factors_of(self, products: Array) -> tuple[Array, Array]:
+        """Returns operands for integers (N, terms).
 
         Not every integer is a product of two operands: a smaller one takes its place.
         """
@@ -205,4 +210,4 @@ class BlackBox:
         for value in np.unique(products):
             a, b = (int(value), 1) if self.is_plain_sum else self.operands.factors(int(value))
             left[products == value], right[products == value] = a, b
-        return self.sums(left, right), left * right
+        return left, right

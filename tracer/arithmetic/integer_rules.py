@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import get_args
 
 import numpy as np
 
 from tracer.accumulators.spec import NARROWEST, WIDEST, Register, RoundingName
 from tracer.accumulators.spec.accumulator import Accumulator, Rounding, needed, rounded
-from tracer.accumulators.spec.orders import Sequential
+from tracer.accumulators.spec.orders import Sequential, Tiles
 from tracer.arithmetic import integer_search
 from tracer.arithmetic.black_box import BlackBox
 from tracer.arithmetic.finding import Finding
@@ -111,7 +112,7 @@ def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
     reason = ""
     for rule in rules:
         search = _search(box, random, rule, limits)
-        accumulator = search.find(_families(box, rule, limits))
+        accumulator = search.find(_families(search, rule, limits))
         if accumulator is not None:
             return Finding.exact(accumulator) if is_exact else Finding.of(accumulator, box.terms)
         reason = reason or search.reason
@@ -329,8 +330,13 @@ def _product_bits_before(
     return int(needed(actual[wrong[:1], 0])[0]) - 1 if len(wrong) and other else rule.bits
 
 
-def _families(box: BlackBox, rule: ProductRule, limits: Limits | None) -> Iterator[Family]:
-    """Yields the accumulators that may explain all probes, the simplest first."""
+def _families(search: Search, rule: ProductRule, limits: Limits | None) -> Iterator[Family]:
+    """Yields the accumulators that may explain all probes, the simplest first.
+
+    Of three levels some registers are as wide as any sum at first: those that come closest then
+    have any two of their registers.
+    """
+    box = search.box
     largest = box.terms * box.operands.left.largest * box.operands.right.largest
     most = int(needed(np.array([2 * largest]))[0])
     wide = next((bits for bits in _USUAL if bits >= most), WIDEST)
@@ -341,8 +347,7 @@ def _families(box: BlackBox, rule: ProductRule, limits: Limits | None) -> Iterat
         outer = [Register(wide, mode) for mode in (MODES if rule.bits else MODES[:1])]
         yield Family(Sequential(), outer, widths)
         return
-    if any(each.overflow == "zero" for each in (*limits.registers, *limits.outer)):
-        widths += _widths_of_zeroed_products(box, rule)
+    widths = list(dict.fromkeys([*widths, *_hidden_widths(box, rule, limits)]))
     least = limits.registers[0].bits
     every = [Register(bits, mode) for bits in range(least, most + 1) for mode in MODES]
     every = list(dict.fromkeys([*limits.registers, Register(wide), *every]))
@@ -356,41 +361,69 @@ def _families(box: BlackBox, rule: ProductRule, limits: Limits | None) -> Iterat
             yield Family(order, limits.outer or few, products)
         if products is widths:
             yield from _of_tiles(box.terms, 2, limits, every, products)
-    yield from _of_tiles(box.terms, 3, limits, every, widths)
+    few = [max(every, key=lambda register: register.bits), *limits.registers]
+    if limits.is_before_the_last:
+        for depth in (2, 3):
+            yield from _of_tiles(box.terms, depth, limits, few, widths, is_coarse=True)
+    else:
+        yield from _of_tiles(box.terms, 3, limits, every, widths)
+    for near in list(search.closest):
+        own = near.order.levels if isinstance(near.order, Tiles) else ()
+        for free in combinations(range(len(own)), min(len(own), 2)):
+            choices = tuple(
+                [None, *every] if k in free else [e.register] for k, e in enumerate(own)
+            )
+            last = Register(near.bits, near.overflow)
+            yield Family(near.order, [last], [near.product_bits], choices)
     some: list[Choice] = [None, *limits.registers]
     for order in integer_search.tile_orders(box.terms, 2):
         yield Family(order, limits.outer or limits.registers, widths[:1], (some, some))
 
 
 def _of_tiles(
-    count: int, depth: int, limits: Limits, every: Sequence[Register], widths: Sequence[int | None]
-) -> Iterator[Family]:
-    """Yields the accumulators with so many levels of tiles, that agree with the limits."""
-    inner: Sequence[Choice] = every if limits.is_before_the_last else limits.narrow
+    count: int, depth: int, limits: Limits, every: Sequence[Register], widths: Sequence[int | None],
+    is_coarse: bool = False,
+) -> Iterator[Family]:  # fmt: skip
+    """Yields the accumulators with so many levels of tiles, that agree with the limits.
+
+    What is above a known register, and before the last one, mostly is in the last one; unless the
+    registers are few (`is_coarse`), others are left out.
+    """
+    is_inside = limits.is_before_the_last
+    inner: Sequence[Choice] = every if is_inside else limits.narrow
     most = limits.narrow[0].bits + count.bit_length()  # of sums of what the narrow register holds
-    above = [each for each in every if each.bits <= most or each in limits.registers]
-    below = every if depth < 3 else limits.registers
+    above = [each for each in every if each.bits <= most or each in limits.registers or is_coarse]
     widest = max(every, key=lambda register: register.bits)
+    below = every if depth < 3 or is_inside else limits.registers
+    higher: Sequence[Choice] = [None] if is_inside and not is_coarse else [None, *above]
     for place in range(depth):
         levels: list[Sequence[Choice]] = [[None, *below]] * place + [inner]
-        # what is above a known register, and before the last one, is in the last one
-        higher: Sequence[Choice] = [None] if limits.is_before_the_last else [None, *above]
         levels += [higher] * (depth - place - 1)
         for order in integer_search.tile_orders(count, depth, place, limits.shared):
             yield Family(order, limits.outer or [widest, *above], widths, tuple(levels))
 
 
-def _widths_of_zeroed_products(box: BlackBox, rule: ProductRule) -> Iterator[int]:
-    """Yields the width beyond which a product becomes 0, where it leaves the sum as it is.
+def _hidden_widths(box: BlackBox, rule: ProductRule, limits: Limits) -> Iterator[int]:
+    """Yields widths of a product that a narrower register limits, or that becomes 0 beyond it.
 
-    A sum that becomes 0 instead loses the terms before.
+    A product that becomes 0 leaves the sum as it is; a sum that does loses the terms before. A
+    product that a register limits changes once more, beyond the width of a product.
     """
     largest = box.operands.left.largest * box.operands.right.largest
     bits = np.arange(NARROWEST + rule.shift, largest.bit_length() + 1)
     small = 1 << rule.shift
-    rows = np.full((2 * len(bits), box.terms), small, np.int64)
-    rows[::2, 1] = rows[1::2, -1] = (1 << bits) - small
-    outputs = box.of_products(rows)[0].reshape(-1, 2)
-    is_dropped = (outputs == (box.terms - 1) * small).all(1)
-    if is_dropped.any():
-        yield int(bits[np.argmax(is_dropped)]) - rule.shift
+    if any(each.overflow == "zero" for each in (*limits.registers, *limits.outer)):
+        rows = np.full((2 * len(bits), box.terms), small, np.int64)
+        rows[::2, 1] = rows[1::2, -1] = (1 << bits) - small
+        outputs = box.of_products(rows)[0].reshape(-1, 2)
+        is_dropped = (outputs == (box.terms - 1) * small).all(1)
+        yield from (bits[is_dropped][:1] - rule.shift).tolist()
+    if rule.bits is not None:
+        bits = bits[(bits > rule.up.bit_length() + 1) & (bits < largest.bit_length())]
+        rows = np.zeros((2 * len(bits), box.terms), np.int64)
+        rows[::2, 0], rows[1::2, 0] = (1 << bits) - small, 1 << bits
+        outputs = box.of_products(rows)[0].reshape(-1, 2)
+        narrow = limits.narrow[0]
+        expected = _wrapped(rows[:, 0].reshape(-1, 2), narrow)[:, 1]
+        changes = outputs[:, 1] != (expected if narrow.overflow == "wrap" else outputs[:, 0])
+        yield from (bits[changes][:1] + 1 - rule.shift).tolist()

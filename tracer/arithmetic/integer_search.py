@@ -7,8 +7,8 @@ all of them on random vectors. Families come in the order of their size, the sim
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from tracer.accumulators.engine import dots
 from tracer.accumulators.engine.tile_sums import Program, checked, program
 from tracer.accumulators.kernels import loaded
-from tracer.accumulators.spec import NARROWEST, WIDEST, Overflow, Register
+from tracer.accumulators.spec import NARROWEST, WIDEST, Bias, Overflow, Register
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import (
     Chunked,
@@ -49,8 +49,16 @@ _PART = 1 << 16
 """Accumulators that one call of the compiled search tries."""
 _ALIKE = 8
 """Vectors in which the same terms cancel."""
+_CLOSEST = 8
+"""Accumulators that came closest, and are varied."""
+_CORNERS = 2000
+"""Vectors of few products that tell how wide a product may be."""
 _Groups = tuple[frozenset[int], ...]
 """The terms of each sum of a stage."""
+Operands = tuple[Array, Array, Array]
+"""Vectors (N, K) of both sides, and biases (N)."""
+Given = tuple[Array, Array, Array]
+"""Products (N, K) as they enter a sum, biases (N), and sums (N)."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +66,14 @@ class Family:
     """Accumulators of an order, whose levels, last sum and products have any of these registers.
 
     `levels` has the choices for each level of tiles, and nothing for other orders; `products` are
-    widths of a product, None for no limit.
+    widths of a product, None for no limit. A bias is added at a `place`.
     """
 
     order: Order
     outer: Sequence[Register]
     products: Sequence[int | None] = (None,)
     levels: tuple[Sequence[Choice], ...] = ()
+    place: Bias = "first"
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -122,7 +131,8 @@ class Search:
     """Random vectors that accumulators meet, and what the black box makes of their products.
 
     `rounded` are the products (N, K) as they enter a sum, in units of 2^shift. `scale` are the bits
-    of the products that are drawn: from, to, and the most.
+    of the products that are drawn: from, to, and the most. Each vector has a bias below 2^`bias`,
+    unless this is 0.
     """
 
     box: BlackBox
@@ -130,29 +140,47 @@ class Search:
     scale: tuple[float, float, float]
     rounded: Callable[[Array], Array]
     like: Accumulator
-    reason: str = "no accumulator explains the probes"
+    bias: int = 0
     tried: int = 0
-    _most: float = 0.0
+    closest: list[Accumulator] = field(default_factory=list)
+    _shares: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.products = np.empty((0, self.box.terms), np.int64)
-        self.outputs = np.empty(0, np.int64)
+        none: Array = np.empty(0, np.int64)
+        self.met: Given = none.reshape(0, self.box.terms), none, none
         self.meet(*self.draw(_FIRST))
 
-    def draw(self, count: int) -> tuple[Array, Array]:
-        """Returns operands: most of the scale of the registers, others of any scale."""
+    def draw(self, count: int) -> Operands:
+        """Returns operands: most of the scale of the registers, others of any scale; and biases."""
         low, high, most = self.scale
         parts = [draw(self.box, self.random, count - count // 4, (low, high))]
         parts.append(draw(self.box, self.random, count // 4, (low, most)))
         left, right = (np.concatenate(side) for side in zip(*parts, strict=True))
         order = self.random.permutation(count)
-        return left[order], right[order]
+        return self._with_biases(left[order], right[order])
 
-    def meet(self, left: Array, right: Array) -> None:
+    def _with_biases(self, left: Array, right: Array) -> Operands:
+        """Returns vectors with biases; some bring a part of a sum near a power of two."""
+        (count, terms), bits, random = left.shape, self.bias, self.random
+        if not bits:
+            return left, right, np.zeros(count, np.int64)
+        ends = random.integers(0, terms, count)
+        parts = np.abs(np.cumsum(left * right, 1)[np.arange(count), ends])
+        limits = 1 << np.minimum(random.integers(1, 2 * bits + 1, count), bits)
+        near = limits - parts + random.integers(-2, 3, count)
+        bias = np.where(random.random(count) < 0.5, random.integers(limits), near)
+        most = (1 << bits) - 1
+        return left, right, np.clip(bias * random.choice([-1, 1], count), -most, most)
+
+    def run(self, left: Array, right: Array, bias: Array) -> Given:
+        """Returns the products of vectors as they enter a sum, the biases, and the sums."""
+        return self.rounded(left * right), bias, self.box.sums(left, right, bias)
+
+    def meet(self, *operands: Array) -> None:
         """Puts vectors before those that accumulators meet."""
-        outputs = self.box.sums(left, right)
-        self.products = np.concatenate([self.rounded(left * right), self.products])
-        self.outputs = np.concatenate([outputs, self.outputs])
+        pairs = zip(self.run(*operands), self.met, strict=True)
+        products, bias, sums = (np.concatenate(pair) for pair in pairs)
+        self.met = products, bias, sums
 
     def find(self, families: Iterator[Family]) -> Accumulator | None:
         """Returns the first accumulator that explains all vectors, and 10,000 more; None if none.
@@ -165,33 +193,43 @@ class Search:
                 if found is not None:
                     return found
             if self.tried > _MOST_TRIED:
-                self.reason += "; the search ended before all orders and registers were tried"
                 return None
         return None
+
+    @property
+    def reason(self) -> str:
+        """Says why none is found."""
+        reason = "no accumulator explains the probes"
+        if self.closest:
+            reason = f"{self.closest[0]} comes closest"
+        ended = "; the search ended before all orders and registers were tried"
+        return reason + ended * (self.tried > _MOST_TRIED)
 
     def _verified(self, family: Family, low: int) -> Accumulator | None:
         """Returns the first of a part of a family that is verified."""
         numbers = np.arange(low, min(low + _PART, math.prod(family.sizes)))
         self.tried += len(numbers)
-        equal = self._equal(family, numbers, self.products, self.outputs)
+        equal = self.count_equal(family, numbers, self.met)
+        met = len(self.met[-1])
         self._note(family, numbers, equal)
-        fits, met = numbers[equal == len(self.outputs)], len(self.outputs)
+        fits = numbers[equal == met]
         while len(fits):
             if self._verifies(family, fits[:1]):
                 return self._accumulator(family, fits[0])
-            fresh = len(self.outputs) - met
-            equal = self._equal(family, fits, self.products[:fresh], self.outputs[:fresh])
-            fits, met = fits[equal == fresh], len(self.outputs)
+            fresh = len(self.met[-1]) - met
+            products, bias, sums = (each[:fresh] for each in self.met)
+            equal = self.count_equal(family, fits, (products, bias, sums))
+            fits, met = fits[equal == fresh], len(self.met[-1])
         return None
 
     def _verifies(self, family: Family, number: Array) -> bool:
         """Whether it gives the sums of 10,000 more vectors; what differs joins the vectors."""
         for _ in range(LEAST_RESULTS // _CHUNK):
-            left, right = self.draw(_CHUNK)
-            outputs = self.box.sums(left, right)
-            equal = int(self._equal(family, number, self.rounded(left * right), outputs)[0])
-            if equal < len(outputs):
-                self.meet(left[equal : equal + _FEW], right[equal : equal + _FEW])
+            operands = self.draw(_CHUNK)
+            given = self.run(*operands)
+            equal = int(self.count_equal(family, number, given)[0])
+            if equal < _CHUNK:
+                self.meet(*(each[equal : equal + _FEW] for each in operands))
                 return False
         return self._excels(self._accumulator(family, number[0]))
 
@@ -204,53 +242,79 @@ class Search:
         levels = order.levels if isinstance(order, Tiles) else ()
         own = Register(accumulator.bits, accumulator.overflow)
         choices = tuple((each.register, None, *_beside(each.register or own)) for each in levels)
-        bits = accumulator.product_bits
-        widths = (bits, None, *{each.bits for each in _beside(Register(bits or own.bits))})
-        near = Family(order, (own, *_beside(own)), widths, choices)
+        most = int(self.scale[-1]) + 1 - self.like.product_shift
+        widths = (accumulator.product_bits, None, *range(NARROWEST, most + 1))
+        near = Family(order, (own, *_beside(own)), widths, choices, accumulator.bias)
         places = [
             [index if axis == each else 0 for axis in range(len(near.sizes))]
             for each, size in enumerate(near.sizes)
             for index in range(1, size)
         ]
         others = np.ravel_multi_index(np.transpose(places), near.sizes)
-        for bits in {register.bits for register in (own, *(e.register or own for e in levels))}:
-            scale = max(bits - 6, 1), bits + 1
-            left, right = draw(self.box, self.random, _NEAR, scale)
-            sums = sums_of(accumulator, left, right)
-            equal = self._equal(near, others, self.rounded(left * right), sums)
+        bits = {register.bits for register in (own, *(e.register or own for e in levels))}
+        draws = [draw(self.box, self.random, _NEAR, (max(each - 6, 1), each + 1)) for each in bits]
+        for operands in (self._corners(order, bits), *draws):
+            left, right, bias = self._with_biases(*operands)
+            sums = sums_of(accumulator, left, right, bias)
+            equal = self.count_equal(near, others, (self.rounded(left * right), bias, sums))
             telling = np.unique(equal[equal < len(sums)])
             others = others[equal == len(sums)]
-            if len(telling) and not np.array_equal(
-                self.box.sums(left[telling], right[telling]), sums[telling]
-            ):
-                self.meet(left[telling], right[telling])
+            found = tuple(each[telling] for each in (left, right, bias))
+            if len(telling) and not np.array_equal(self.box.sums(*found), sums[telling]):
+                self.meet(*found)
                 return False
         return True
 
-    def _equal(self, family: Family, numbers: Array, products: Array, outputs: Array) -> Array:
-        """Returns how many of the first outputs each accumulator of a family gives."""
+    def _corners(self, order: Order, bits: Collection[int]) -> tuple[Array, Array]:
+        """Returns vectors of few products, near powers of two, that some register adds up.
+
+        They tell the width of a product where the registers that follow hide it from most vectors.
+        """
+        random, box = self.random, self.box
+        groups, sums = [], [[each] for each in range(box.terms)]
+        for stage in order.stages(Terms(box.terms)):
+            rows = stage.groups.tolist()
+            sums = [[term for k in row if k >= 0 for term in sums[k]] for row in rows]
+            groups += [each for each in sums if len(each) > 1]
+        shift, most = self.like.product_shift, int(self.scale[-1])
+        products = np.zeros((_CORNERS, box.terms), np.int64)
+        for row in products:
+            group = groups[random.integers(len(groups))]
+            places = random.choice(group, min(len(group), int(random.integers(2, 4))), False)
+            widths = np.where(random.random(len(places)) < 0.5, random.choice([*bits]) - 1 + shift,
+                              random.integers(shift, max(most, shift) + 1))  # fmt: skip
+            near = (1 << np.minimum(widths, most)) + (random.integers(-2, 3, len(places)) << shift)
+            row[places] = near * random.choice([-1, 1], len(places))
+        return box.factors_of(products)
+
+    def count_equal(self, family: Family, numbers: Array, given: Given) -> Array:
+        """Returns how many of the first sums each accumulator of a family gives."""
         plan = program(family.order, Terms(self.box.terms))
         assert plan is not None
         equal = np.empty(len(numbers), np.int64)
+        products, bias, sums = given
         compiled_code.loaded("integer_search", "tracer.arithmetic.kernels").count_equal(
             np.ascontiguousarray(products[:, plan.sequence]), self.like.product_shift,
-            plan.groups.groups, family.rules(plan, numbers), family.order.reorders,
-            np.ascontiguousarray(outputs), equal,
+            plan.groups.groups, family.rules(plan, numbers),
+            (family.order.reorders, family.place == "last"), np.ascontiguousarray(bias),
+            np.ascontiguousarray(sums), equal,
         )  # fmt: skip
         return equal
 
     def _note(self, family: Family, numbers: Array, equal: Array) -> None:
-        """Keeps the accumulator that came closest, for a message."""
-        most = float(equal.max(initial=0)) / len(self.outputs)
-        if self._most < most < 1:
-            self._most = most
-            self.reason = f"{self._accumulator(family, numbers[equal.argmax()])} comes closest"
+        """Keeps the accumulators that came closest, one of a family."""
+        most = float(equal.max(initial=0)) / len(self.met[-1])
+        if most < 1 and (len(self._shares) < _CLOSEST or most > self._shares[-1]):
+            place = sum(share >= most for share in self._shares)
+            self._shares = [*self._shares[:place], most, *self._shares[place:]][:_CLOSEST]
+            near = self._accumulator(family, numbers[equal.argmax()])
+            self.closest = [*self.closest[:place], near, *self.closest[place:]][:_CLOSEST]
 
     def _accumulator(self, family: Family, number: Any) -> Accumulator:
         order, register, bits = family.member(number)
         return replace(
             self.like, bits=register.bits, overflow=register.overflow, order=order,
-            product_bits=bits,
+            product_bits=bits, bias=family.place,
         )  # fmt: skip
 
 
@@ -292,34 +356,33 @@ def tile_orders(
 def _levels(
     groups: _Groups, depth: int, place: int | None, shared: frozenset[int] | None
 ) -> Iterator[tuple[Level, ...]]:
-    """Yields `depth` levels on top of `groups`."""
+    """Yields `depth` levels on top of `groups`; that of the register may narrow each sum alone."""
     if not depth:
         yield ()
         return
-    for level in _shapes(len(groups)):
-        joined = tuple(
-            frozenset().union(*(groups[each] for each in row if each >= 0))
-            for row in level.groups(len(groups)).tolist()
-        )
-        if shared is not None and place is not None:
-            if place == 0 and joined[0] != shared:
+    alone = [(Level(1), [[each] for each in range(len(groups))])] if place == 0 else []
+    for level, rows in (*_shapes(len(groups)), *alone):
+        if shared is not None and place is not None and place >= 0:
+            first = frozenset().union(*(groups[each] for each in rows[0]))
+            if first != shared if place == 0 else not first <= shared:
                 continue
-            if place > 0 and not joined[0] < shared:
-                continue
+        joined = tuple(frozenset().union(*(groups[each] for each in row)) for row in rows)
         further = None if place is None else place - 1
         for others in _levels(joined, depth - 1, further, shared):
             yield (level, *others)
 
 
-def _shapes(count: int) -> Iterator[Level]:
-    """Yields every way to part `count` sums into groups of one size, apart by one stride."""
-    for size in range(2, count):
-        yield Level(size)
-    if count > 1:
-        yield Level(None)
+@lru_cache(maxsize=128)
+def _shapes(count: int) -> tuple[tuple[Level, list[list[int]]], ...]:
+    """Returns every way to part `count` sums into groups of one size, apart by one stride."""
+    levels = [Level(size) for size in range(2, count)]
+    levels += [Level(None)] if count > 1 else []
     for stride in range(2, (count + 1) // 2 + 1):
         for size in range(2, -(-count // stride) + 1):
-            yield Level(None if size * stride >= count else size, stride=stride)
+            levels.append(Level(None if size * stride >= count else size, stride=stride))
+    parted = [level.groups(count).tolist() for level in levels]
+    return tuple((level, [[k for k in row if k >= 0] for row in rows])
+                 for level, rows in zip(levels, parted, strict=True))  # fmt: skip
 
 
 def draw(
