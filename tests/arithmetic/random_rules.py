@@ -57,6 +57,14 @@ def integer_rule(random: Random, terms: int) -> Accumulator:
     )
 
 
+def unsigned_rule(random: Random, terms: int) -> Accumulator:
+    """Returns an accumulator of integers whose register is unsigned, without tiles."""
+    rule = integer_rule(random, terms)
+    order = Sequential() if isinstance(rule.order, Tiles) else rule.order
+    mode = str(random.choice([each for each in MODES if each != "symmetric"]))
+    return replace(rule, overflow=mode, convention="unsigned", order=order)  # type: ignore[arg-type]
+
+
 def _order(random: Random, terms: int) -> Order:
     size = int(random.integers(2, terms // 2 + 1))
     kind = random.integers(0, 8)

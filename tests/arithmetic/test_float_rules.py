@@ -48,7 +48,7 @@ def reveal_rules(seeds, terms):
 
 
 @pytest.mark.one_in(3)
-@pytest.mark.parametrize("seed", [5003, 5004, 5011])
+@pytest.mark.parametrize("seed", [5003, 5004, 5011, 8108])
 def test_random_rules_are_revealed(seed):
     right, unknown = reveal_rules([seed], 24)
     assert right == 1, unknown
@@ -71,7 +71,7 @@ def test_a_product_that_is_rounded_to_many_bits_is_told_from_an_exact_one(spec):
 @pytest.mark.nightly
 def test_many_random_rules_are_revealed():
     right, unknown = reveal_rules(range(1000, 1100), 64)
-    assert right >= 85, unknown
+    assert right >= 90, unknown
 
 
 def loop(a, b):

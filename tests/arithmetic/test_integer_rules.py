@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 import tracer
-from tests.arithmetic.random_rules import bias_place, integer_box, integer_rule, integer_sums
+from tests.arithmetic.random_rules import (
+    bias_place,
+    integer_box,
+    integer_rule,
+    integer_sums,
+    unsigned_rule,
+)
 from tests.examples import at_night
 from tracer.accumulators.spec import kinds
 from tracer.accumulators.spec.accumulator import Accumulator
@@ -43,12 +49,12 @@ def differ(rule, result, seed, place=None):
     return count
 
 
-def reveal_rules(seeds, operands, terms=64):
+def reveal_rules(seeds, operands, terms=64, draw_rule=integer_rule):
     """Returns how many rules were right, and those not known; none may be wrong."""
     right, unknown = 0, []
     for seed in seeds:
         random = np.random.default_rng(seed)
-        rule = integer_rule(random, terms)
+        rule = draw_rule(random, terms)
         place = bias_place(random, rule)
         result = claim(integer_box(rule, place), terms, operands)
         if result.is_known:
@@ -73,7 +79,9 @@ def test_random_rules_are_revealed(seed, operands, terms):
       "product_rounding=truncate)", None, "int64", "11(overflow=zero,order=tiles(8x2:19),"
       "product_bits=17,product_shift=4,product_rounding=truncate)"),
      ("15(overflow=wrap,order=tiles(8x4,1:9),product_bits=7,product_shift=5)", None, "int8", None),
-     ("8(overflow=symmetric,order=tiles(5x2:32,2x2,allx2:32))", None, "int8", None)],
+     ("8(overflow=symmetric,order=tiles(5x2:32,2x2,allx2:32))", None, "int8", None),
+     ("u24(overflow=zero,order=chunked(8))", None, "int64", None),
+     ("u25(overflow=wrap,order=sorted)", None, "int8", "u25(overflow=wrap)")],
 )  # fmt: skip
 def test_what_few_vectors_show_is_revealed(spec, place, operands, found):
     """Only a bias shows the chunks; a narrow register nearly hides the width of a product.
@@ -105,7 +113,14 @@ def test_tiles_wider_than_the_last_register_are_revealed(spec):
 @pytest.mark.parametrize("operands", ["auto", "int8", "uint8/int8"])
 def test_many_random_rules_are_revealed(operands):
     right, unknown = reveal_rules(range(1000, 1100), operands)
-    assert right >= 80, unknown
+    assert right >= 92, unknown
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("operands", ["int64", "int8"])
+def test_many_unsigned_rules_are_revealed(operands):
+    right, unknown = reveal_rules(range(2000, 2040), operands, draw_rule=unsigned_rule)
+    assert right >= 36, unknown
 
 
 def wraps(a, b):

@@ -25,11 +25,12 @@ from tracer.arithmetic.finding import Finding, words
 from tracer.arithmetic.float_probes import CHUNK, emulated
 from tracer.arithmetic.integer_rules import ProductRule
 from tracer.arithmetic.integer_search import (
-    MODES,
     Family,
     Search,
+    last_register,
     named_orders,
     pair_orders,
+    registers_of,
     sums_of,
     tile_orders,
 )
@@ -71,15 +72,17 @@ def _find_in_integers(
     A bias may tell a register that no sum without it leaves, and the order of what this one adds.
     """
     rule = ProductRule(known.product_shift, known.product_rounding, 0, 0, None)
-    widest = min(np.iinfo(box.bias_type).bits, known.bits, WIDEST - 3) - 1  # sums are below 2^62
+    bits = known.bits + known.is_unsigned
+    widest = min(np.iinfo(box.bias_type).bits, bits, WIDEST - 3) - 1  # sums are below 2^62
     most = (box.operands.left.largest * box.operands.right.largest).bit_length()
     scale = 1, min(known.bits, most) + 1, most
     search = Search(box, random, scale, rule.rounded, rule.like, widest)
     left, right, bias = search.draw(LEAST_RESULTS)
     is_kept = np.arange(LEAST_RESULTS)[:, None] % box.terms == np.arange(box.terms)
     single = search.run(left * is_kept, right, bias)  # has no order, and tells the last register
-    every = [Register(bits, mode) for bits in range(NARROWEST, WIDEST + 1) for mode in MODES]
-    likely = Register(known.bits, known.overflow), Register(WIDEST, known.overflow)
+    every = registers_of(range(NARROWEST, WIDEST), known.is_unsigned)
+    last = last_register(known)
+    likely = last, replace(last, bits=WIDEST - known.is_unsigned)
     every, lasts = list(dict.fromkeys([*likely, *every])), []
     for place in get_args(Bias):
         family = _family(known, known.order, every, place)
@@ -162,8 +165,8 @@ def _of_floats(box: BlackBox, known: AnyAccumulator | None, tree: Facts) -> Iter
     result = float_format(tree["result"]) if "result" in tree else None
     owns = [known] if isinstance(known, FloatAccumulator | BlockFma) else []
     if isinstance(known, FloatAccumulator):
-        last = replace(known, chunk=None, order=Chunked(known.chunk)) if known.chunk else known
         with suppress(UsageError):  # what rounds at random begins with a bias
+            last = replace(known, chunk=None, order=Chunked(known.chunk)) if known.chunk else known
             owns.append(replace(last, bias="last"))
 
     def sums(own: FloatAccumulator | BlockFma | None, facts: Facts, *given: Array) -> Array:

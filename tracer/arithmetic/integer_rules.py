@@ -20,7 +20,14 @@ from tracer.accumulators.spec.orders import Sequential, Tiles
 from tracer.arithmetic import integer_search
 from tracer.arithmetic.black_box import BlackBox
 from tracer.arithmetic.finding import Finding
-from tracer.arithmetic.integer_search import MODES, Choice, Family, Search
+from tracer.arithmetic.integer_search import (
+    MODES,
+    Choice,
+    Family,
+    Search,
+    last_register,
+    registers_of,
+)
 from tracer.arithmetic.rule import NotKnown
 from tracer.support.types import Array
 
@@ -37,7 +44,8 @@ class ProductRule:
     """How a product enters the sum, and the greatest products (up, down) that enter unlimited.
 
     `bits` is the width of the narrowest register that a single product meets; None if none is met.
-    If the last register wraps, `last`, sums are told modulo its range alone.
+    If the last register wraps, `last`, sums are told modulo its range alone. `is_unsigned` if a
+    register holds no negative product.
     """
 
     shift: int
@@ -46,6 +54,7 @@ class ProductRule:
     down: int
     bits: int | None
     last: Register | None = None
+    is_unsigned: bool = False
 
     def wrapped(self, sums: Array) -> Array:
         """Returns what the last register makes of exact sums, if it wraps."""
@@ -85,7 +94,8 @@ class Limits:
     @property
     def narrow(self) -> tuple[Register, ...]:
         """The narrowest registers, which differ in what they do beyond their range."""
-        return tuple(each for each in self.registers if each.bits == self.registers[0].bits)
+        most = self.registers[0].range[1]
+        return tuple(each for each in self.registers if each.range[1] == most)
 
     @property
     def is_before_the_last(self) -> bool:
@@ -123,11 +133,12 @@ def _search(
     box: BlackBox, random: np.random.Generator, rule: ProductRule, limits: Limits | None
 ) -> Search:
     """Returns the search on vectors whose sums are about as wide as the registers of probes."""
-    bits = [each.bits for each in limits.registers] if limits else []
-    bits += [] if rule.bits is None else [rule.bits]
     most = (box.operands.left.largest * box.operands.right.largest).bit_length()
+    widest = most + box.terms.bit_length()
+    bits = [min(each.bits, widest) for each in limits.registers] if limits else []
+    bits += [] if rule.bits is None else [rule.bits]
     low = min(bits, default=2) - np.log2(box.terms) - 2
-    scale = max(low, 1), max(bits, default=most) + 1.5, most
+    scale = max(min(low, most), 1), max(bits, default=most) + 1.5, most
     return Search(box, random, scale, rule.rounded, rule.like)
 
 
@@ -183,11 +194,14 @@ def _product_rule(
         reach = int(wrong[0]) if len(wrong) else len(side)
         ends.append((int(values[side[reach - 1]]) if reach else 0, reach == len(side)))
     (up, is_free), (down, is_free_down) = ends
+    negative = outputs[values < 0]
+    is_unsigned = len(negative) > 0 and bool((negative >= 0).all())
+    down, is_free_down = (0, True) if is_unsigned else (down, is_free_down)
     bits = None
     if not (is_free and is_free_down):
         beyond = up if not is_free else -down - 1
         bits = max(int(needed(np.array([beyond]))[0]), NARROWEST)
-    return replace(rule, up=up, down=-down, bits=bits)
+    return replace(rule, up=up, down=-down, bits=bits, is_unsigned=is_unsigned)
 
 
 def _find_seed(box: BlackBox, rule: ProductRule) -> Rounding:
@@ -230,10 +244,22 @@ def find_limits(box: BlackBox, rule: ProductRule) -> Limits | None:
         ):
             del found[register]
     if not found:
-        return None
-    registers = sorted(found, key=lambda each: (each.bits, MODES.index(each.overflow)))
+        return _limits_below(box, rule) if rule.is_unsigned else None
+    registers = sorted(found, key=lambda each: (each.range[1], MODES.index(each.overflow)))
     term, _, members = found[registers[0]]
     return Limits(tuple(registers), _shared(box, rule, term, members))
+
+
+def _limits_below(box: BlackBox, rule: ProductRule) -> Limits:
+    """Returns the unsigned registers that sums leave at 0 alone."""
+    products = np.zeros((1, box.terms), np.int64)
+    products[0, 0] = -1 << rule.shift
+    output = int(box.of_products(products)[0][0])
+    bits = _usual_width(box) - 1
+    registers = [each for each in registers_of([bits], True) if each.unsigned]
+    if output > 0:
+        registers = [Register(output.bit_length(), "wrap", True)]
+    return Limits(tuple(registers), frozenset(range(box.terms)))
 
 
 def _strided(count: int, stride: int) -> Array:
@@ -278,16 +304,14 @@ def _least_counts(
 def _registers(rule: ProductRule, term: int, count: int, output: int) -> Iterator[Register]:
     """Yields the registers that turn `count` equal terms, one too many, into `output`."""
     total = int(rule.apply(np.array([[term]]))[0, 0]) * int(count)
-    for bits in range(NARROWEST, WIDEST + 1):
-        for mode in MODES:
-            register = Register(bits, mode)
-            low, high = register.range
-            if low <= total <= high or not low <= total * (count - 1) // count <= high:
-                continue
-            limited = {"wrap": int(_wrapped(np.array(total), register)), "zero": 0}
-            ending = limited.get(mode, low if total < 0 else high)
-            if output == rule.wrapped(np.array(ending)):
-                yield register
+    for register in registers_of(range(NARROWEST, WIDEST), rule.is_unsigned):
+        low, high = register.range
+        if low <= total <= high or not low <= total * (count - 1) // count <= high:
+            continue
+        limited = {"wrap": int(_wrapped(np.array(total), register)), "zero": 0}
+        ending = limited.get(register.overflow, low if total < 0 else high)
+        if output == rule.wrapped(np.array(ending)):
+            yield register
 
 
 def _shared(box: BlackBox, rule: ProductRule, term: int, members: Array) -> frozenset[int]:
@@ -304,7 +328,7 @@ def _shared_before(box: BlackBox, rule: ProductRule, last: Register) -> frozense
     Term 0 alone is one too many for it.
     """
     products = np.zeros((box.terms - 1, box.terms), np.int64)
-    products[:, 0] = 1 << last.bits - 1
+    products[:, 0] = last.range[1] + 1
     products[:, 1:] = np.eye(box.terms - 1, dtype=np.int64) * (-3 << max(last.bits - 3, rule.shift))
     outputs, actual = box.of_products(products)
     others = np.flatnonzero(outputs == rule.apply(actual).sum(1)) + 1
@@ -330,6 +354,13 @@ def _product_bits_before(
     return int(needed(actual[wrong[:1], 0])[0]) - 1 if len(wrong) and other else rule.bits
 
 
+def _usual_width(box: BlackBox) -> int:
+    """Returns the width of a register that no sum of two sums leaves, a usual one."""
+    largest = box.terms * box.operands.left.largest * box.operands.right.largest
+    most = int(needed(np.array([2 * largest]))[0])
+    return next((bits for bits in _USUAL if bits >= most), WIDEST)
+
+
 def _families(search: Search, rule: ProductRule, limits: Limits | None) -> Iterator[Family]:
     """Yields the accumulators that may explain all probes, the simplest first.
 
@@ -339,17 +370,18 @@ def _families(search: Search, rule: ProductRule, limits: Limits | None) -> Itera
     box = search.box
     largest = box.terms * box.operands.left.largest * box.operands.right.largest
     most = int(needed(np.array([2 * largest]))[0])
-    wide = next((bits for bits in _USUAL if bits >= most), WIDEST)
+    wide = _usual_width(box)
     widths: list[int | None] = [None]
     if rule.bits is not None:
-        widths.append(max(rule.bits - rule.shift, NARROWEST))
+        widths.append(max(rule.bits - rule.shift - rule.is_unsigned, NARROWEST))
     if limits is None:  # products alone may overflow, as the accumulator would
-        outer = [Register(wide, mode) for mode in (MODES if rule.bits else MODES[:1])]
+        outer = registers_of([wide - rule.is_unsigned], rule.is_unsigned)
+        outer = outer if rule.bits or rule.is_unsigned else outer[:1]
         yield Family(Sequential(), outer, widths)
         return
     widths = list(dict.fromkeys([*widths, *_hidden_widths(box, rule, limits)]))
     least = limits.registers[0].bits
-    every = [Register(bits, mode) for bits in range(least, most + 1) for mode in MODES]
+    every = registers_of(range(least, most + 1), rule.is_unsigned)
     every = list(dict.fromkeys([*limits.registers, Register(wide), *every]))
     all_widths = [None, *range(NARROWEST, most + 1)] if len(widths) > 1 else widths
     for products in (widths, all_widths):
@@ -373,8 +405,8 @@ def _families(search: Search, rule: ProductRule, limits: Limits | None) -> Itera
             choices = tuple(
                 [None, *every] if k in free else [e.register] for k, e in enumerate(own)
             )
-            last = Register(near.bits, near.overflow)
-            yield Family(near.order, [last], [near.product_bits], choices)
+            last = [last_register(near)]
+            yield Family(near.order, last, [near.product_bits], choices)
     some: list[Choice] = [None, *limits.registers]
     for order in integer_search.tile_orders(box.terms, 2):
         yield Family(order, limits.outer or limits.registers, widths[:1], (some, some))

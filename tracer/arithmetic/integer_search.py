@@ -7,7 +7,7 @@ all of them on random vectors. Families come in the order of their size, the sim
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -17,7 +17,15 @@ import numpy as np
 from tracer.accumulators.engine import dots
 from tracer.accumulators.engine.tile_sums import Program, checked, program
 from tracer.accumulators.kernels import loaded
-from tracer.accumulators.spec import NARROWEST, WIDEST, Bias, Overflow, Register
+from tracer.accumulators.spec import (
+    NARROWEST,
+    WIDEST,
+    Bias,
+    Convention,
+    Overflow,
+    Register,
+    effect_of,
+)
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import (
     Chunked,
@@ -102,7 +110,7 @@ class Family:
         tables[:, len(choices) : -1] = own[:, None]
         exact = loaded("single_sums").EXACT, 0, 0
         limits = [
-            [exact if bits is None else _rule(Register(bits, each.overflow)) for each in self.outer]
+            [exact if bits is None else _rule(replace(each, bits=bits)) for each in self.outer]
             for bits in self.products
         ]
         tables[:, -1] = np.array(limits)[product, outer]
@@ -120,10 +128,17 @@ def _rule(register: Choice) -> tuple[int, int, int]:
     return loaded("single_sums").rule_of(register.overflow), *register.range
 
 
+def registers_of(widths: Iterable[int], has_unsigned: bool = False) -> list[Register]:
+    """Returns the registers of these widths, those that are unsigned after the others."""
+    signed = [Register(bits, mode) for bits in widths for mode in MODES]
+    modes = [mode for mode in MODES if not effect_of(mode).is_symmetric] * has_unsigned
+    return signed + [Register(bits, mode, True) for bits in widths for mode in modes]
+
+
 def _beside(register: Register) -> list[Register]:
     """Returns registers that are like another one, or a little wider or narrower."""
-    widths = range(max(register.bits - 1, NARROWEST), min(register.bits + 2, WIDEST) + 1)
-    return [Register(bits, mode) for bits in widths for mode in MODES]
+    most = min(register.bits + 2, WIDEST - register.unsigned)
+    return registers_of(range(max(register.bits - 1, NARROWEST), most + 1), register.unsigned)
 
 
 @dataclass
@@ -240,7 +255,7 @@ class Search:
         """
         order = accumulator.order
         levels = order.levels if isinstance(order, Tiles) else ()
-        own = Register(accumulator.bits, accumulator.overflow)
+        own = last_register(accumulator)
         choices = tuple((each.register, None, *_beside(each.register or own)) for each in levels)
         most = int(self.scale[-1]) + 1 - self.like.product_shift
         widths = (accumulator.product_bits, None, *range(NARROWEST, most + 1))
@@ -312,10 +327,16 @@ class Search:
 
     def _accumulator(self, family: Family, number: Any) -> Accumulator:
         order, register, bits = family.member(number)
+        convention: Convention = "unsigned" if register.unsigned else "twos-complement"
         return replace(
             self.like, bits=register.bits, overflow=register.overflow, order=order,
-            product_bits=bits, bias=family.place,
+            product_bits=bits, bias=family.place, convention=convention,
         )  # fmt: skip
+
+
+def last_register(accumulator: Accumulator) -> Register:
+    """Returns the register in which the last sums of an accumulator are added."""
+    return Register(accumulator.bits, accumulator.overflow, accumulator.is_unsigned)
 
 
 def sums_of(
