@@ -78,6 +78,20 @@ def test_the_place_of_a_bias_of_integers_is_found(function, spec, place):
     assert (result.spec, result.facts["bias"]) == (spec, place), result.reason
 
 
+def test_a_bias_tells_an_unsigned_register_that_no_sum_leaves():
+    """Pairs hold 16 bits, so that no sum of them passes 18: only a bias brings it beyond 24."""
+
+    def pairs(a, b, bias):
+        total = max(0, min((1 << 24) - 1, int(bias)))
+        for pair in (a * b).reshape(-1, 2).sum(1).tolist():
+            total = max(0, min((1 << 24) - 1, total + max(-(1 << 15), min((1 << 15) - 1, pair))))
+        return total
+
+    result = claim(pairs, 16, "int64")
+    assert result.spec.startswith("u24(order="), result.spec
+    assert result.facts["bias"] == "first"
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("factor", [2, None])
 def test_a_bias_that_is_scaled_or_added_amid_the_terms_is_not_known(factor):

@@ -72,7 +72,7 @@ def _find_in_integers(
     A bias may tell a register that no sum without it leaves, and the order of what this one adds.
     """
     rule = ProductRule(known.product_shift, known.product_rounding, 0, 0, None)
-    bits = known.bits + known.is_unsigned
+    bits = WIDEST if known.is_unsigned else known.bits  # sums may leave it at 0 alone
     widest = min(np.iinfo(box.bias_type).bits, bits, WIDEST - 3) - 1  # sums are below 2^62
     most = (box.operands.left.largest * box.operands.right.largest).bit_length()
     scale = 1, min(known.bits, most) + 1, most
