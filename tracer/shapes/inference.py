@@ -244,6 +244,10 @@ class Inference:
         return type_ is None or type_.concrete is None
 
 
+_LARGEST = (1 << 63) - 1
+"""The largest size that ONNX can write down; a Resize may ask for more."""
+
+
 class MisfitError(Exception):
     """The inputs of a node do not fit together, or do not fit its attributes."""
 
@@ -271,6 +275,9 @@ def node_outputs(
     except ModelError as error:
         raise MisfitError from error
     if own is not None:
+        sizes = (size for kind in own.values() if kind is not None for size in kind.shape or ())
+        if any(isinstance(size, int) and size > _LARGEST for size in sizes):
+            raise MisfitError
         return own
     proto, domain, version = as_standard(node, version)
     if any(types[name] is None for name in proto.input if name):
