@@ -27,7 +27,7 @@ import numpy as np
 import onnxruntime as ort
 
 ROOT = Path(__file__).parents[1]
-HASHES = "import sys; from tests.other_processor import outputs; print(*outputs(sys.argv[1]))"
+HASHES = "import sys; from tests import other_processor as o; print(*o.output_hashes(sys.argv[1]))"
 LENET = "models/lenet/lenet"
 DATA = ["--data", "digits", "--limit", "64"]
 WRITTEN = {
@@ -49,25 +49,27 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for name, command in WRITTEN.items():
             here, there = (
-                content(python, command, Path(folder) / f"{side}.{name}")
+                read_result(python, command, Path(folder) / f"{side}.{name}")
                 for side, python in enumerate(([sys.executable], arguments.python))
             )
-            differ += told(name, here == there)
+            differ += print_difference(name, here == there)
         exact = [str(Path(folder) / f"{side}.exact.onnx") for side in range(2)]
         there = run(arguments.python, "-c", HASHES, exact[1])
-        differ += told("outputs of exact.onnx", {*there.split()} == outputs(exact[0]))
+        differ += print_difference(
+            "outputs of exact.onnx", {*there.split()} == output_hashes(exact[0])
+        )
     nodes = ["--nodes", str(arguments.nodes)]
     print(run(arguments.python, "-m", "tests.accumulators.oracle", *nodes), flush=True)
     return int(differ > 0)
 
 
-def told(what, is_equal):
+def print_difference(what, is_equal):
     """Prints whether it is equal; returns whether it is not."""
     print(f"{what:24}{'equal' if is_equal else 'DIFFERENT'}", flush=True)
     return not is_equal
 
 
-def content(python, command, path):
+def read_result(python, command, path):
     """What a command writes to a path: bytes of a model, statistics of sums."""
     run(python, "-m", "tracer", *command, "-o", str(path))
     if path.suffix == ".onnx":
@@ -83,7 +85,7 @@ def run(python, *arguments):
     return done.stdout.decode().strip()
 
 
-def outputs(model):
+def output_hashes(model):
     """Hashes of a model's outputs over levels, threads and batches."""
     hashes = set()
     for level in ("ORT_DISABLE_ALL", "ORT_ENABLE_ALL"):

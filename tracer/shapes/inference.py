@@ -36,6 +36,8 @@ _VISITS = 4
 """Visits of a node, on average, before nested bodies are inferred only once."""
 _INTEGERS = frozenset({"int32", "int64"})
 """Types of lengths, positions and groups, whose values are checked as well."""
+_LARGEST = 2**63 - 1
+"""The largest size that ONNX can write down; a Resize may ask for more."""
 
 
 def infer(model: Model, shapes: Shapes) -> TensorTypes:
@@ -242,10 +244,6 @@ class Inference:
     def _is_open(self, address: Address) -> bool:
         type_ = self.type_of(address)
         return type_ is None or type_.concrete is None
-
-
-_LARGEST = (1 << 63) - 1
-"""The largest size that ONNX can write down; a Resize may ask for more."""
 
 
 class MisfitError(Exception):

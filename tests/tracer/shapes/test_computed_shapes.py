@@ -182,6 +182,12 @@ def test_a_long_chain_of_arithmetic_needs_no_recursion():
     assert infer(model, {"x": (2,)}).of("y", model.nodes[0].scope).concrete == (5_002,)
 
 
+def test_a_size_that_onnx_cannot_write_down_stays_open():
+    text = """g (float[1,3,8,8] x) => (float[?,?,?,?] y) <float[4] scales = {1, 1, 1e30, 2}>
+    { big = Resize <mode = "nearest"> (x, , scales)  y = Relu (big) }"""
+    assert computed(text, (1, 3, 8, 8))[1]["y"] is None
+
+
 def test_a_node_that_would_fail_leaves_its_shape_open():
     text = """g (float[2,3] x) => (float[?,?] y)
       <int64 axis = {7}, int64[1] at = {0}, int64[1] n = {-1}>
