@@ -16,8 +16,8 @@ from tests.arithmetic.random_rules import (
 from tests.examples import at_night
 from tracer.accumulators.spec import kinds
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.arithmetic.black_box import BlackBox, Operands
-from tracer.arithmetic.integer_search import draw
+from tracer.arithmetic import integer_rules
+from tracer.arithmetic.black_box import BlackBox, Operands, draw
 from tracer.errors import InputError, UsageError
 
 
@@ -81,12 +81,17 @@ def test_random_rules_are_revealed(seed, operands, terms):
      ("15(overflow=wrap,order=tiles(8x4,1:9),product_bits=7,product_shift=5)", None, "int8", None),
      ("8(overflow=symmetric,order=tiles(5x2:32,2x2,allx2:32))", None, "int8", None),
      ("u24(overflow=zero,order=chunked(8))", None, "int64", None),
-     ("u25(overflow=wrap,order=sorted)", None, "int8", "u25(overflow=wrap)")],
+     ("u25(overflow=wrap,order=sorted)", None, "int8", "u25(overflow=wrap)"),
+     ("9(overflow=zero,order=tiles(4x4:17:wrap,3x2:32))", None, "uint8/int8", None),
+     ("21(overflow=wrap,order=tiles(allx8:7:symmetric),product_shift=8)", "first", "int8", None),
+     ("6(overflow=symmetric,order=tree,product_shift=8,product_rounding=half-up)", None, "int64",
+      None)],
 )  # fmt: skip
 def test_what_few_vectors_show_is_revealed(spec, place, operands, found):
     """Only a bias shows the chunks; a narrow register nearly hides the width of a product.
 
-    A level may add in the last register, between two that are wider.
+    A level may add in the last register, between two that are wider, and a tile may wrap whose
+    sums hardly ever fit the last register. One unit of a product may leave a register.
     """
     rule = accumulator(spec)
     result = claim(integer_box(rule, place), 64, operands)
@@ -173,6 +178,24 @@ def test_what_no_accumulator_does_is_not_known():
 def test_pairs_that_are_limited_only_as_pairs_differ_beyond_bytes():
     """A sum of two products is narrowed alone; in tiles of 16 bits each product would be, too."""
     assert claim(pairs, 8, "int32").spec == "64(order=tiles(2,1:16))"
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 5])
+def test_a_sum_that_only_the_largest_products_overflow_keeps_its_register(seed):
+    """A bias tells no register that sums without it contradict."""
+    spec = "20(overflow=symmetric,order=tiles(5),convention=magnitude,product_shift=6)"
+    box = integer_box(accumulator(spec), "after")
+    result = tracer.reveal(box, 64, operands="int8", in_process=True, seed=seed)
+    assert result.facts["sum"].startswith("21("), result.spec
+
+
+def test_an_error_of_tracer_is_not_said_to_be_of_the_function(monkeypatch):
+    def fail(*_):
+        raise OverflowError("of tracer")
+
+    monkeypatch.setattr(integer_rules, "reveal", fail)
+    with pytest.raises(OverflowError, match="of tracer"):
+        claim(wraps, 8, "int8")
 
 
 def test_functions_and_operands_that_do_not_fit_are_refused():

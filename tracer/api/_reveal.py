@@ -10,7 +10,7 @@ import numpy as np
 
 from tracer.api.reveal import RevealArguments
 from tracer.arithmetic import bias_places, float_rules, integer_rules
-from tracer.arithmetic.black_box import AUTO, BlackBox, Operands
+from tracer.arithmetic.black_box import AUTO, BlackBox, FunctionFailed, Operands
 from tracer.arithmetic.revealed import Revealed
 from tracer.arithmetic.rule import NotKnown
 from tracer.errors import InputError, TracerError, UsageError
@@ -29,14 +29,14 @@ def reveal(call: RevealArguments) -> Revealed:
     """Returns the rule of a function, or why it is not known."""
     function, name, file = _function(call.function)
     first: Revealed | None = None
-    failure: Exception | None = None
+    failure: TracerError | FunctionFailed | None = None
     for text in _guesses(function, call.terms) if call.operands == AUTO else (call.operands,):
         if first is not None and text in _FLOATS:
             continue  # it takes a wider type
         operands = Operands.read(text, call.terms)
         try:
             result = _revealed(BlackBox(function, call.terms, operands), name, call.seed)
-        except Exception as error:
+        except (TracerError, FunctionFailed) as error:
             failure = failure or error
             continue
         # exact sums of integers say nothing of a function of floats
@@ -46,13 +46,14 @@ def reveal(call: RevealArguments) -> Revealed:
     if first is not None:
         return first
     assert failure is not None
-    if isinstance(failure, TracerError):
+    cause = failure.__cause__
+    if isinstance(failure, TracerError) or not isinstance(cause, Exception):
         raise failure
     if file is not None:
-        raise user_code_error(name, file, failure) from failure
+        raise user_code_error(name, file, cause) from cause
     raise InputError(
-        f"{name} raised {type(failure).__name__}: {failure}", "Name the operands that it takes."
-    ) from failure
+        f"{name} raised {type(cause).__name__}: {cause}", "Name the operands that it takes."
+    ) from cause
 
 
 def _guesses(function: Callable[..., Any], terms: int) -> tuple[str, ...]:
@@ -66,7 +67,7 @@ def _guesses(function: Callable[..., Any], terms: int) -> tuple[str, ...]:
     try:
         keeps = box.sums(half, half * 2)[0] == half[0, 0]
         narrow = _narrow_format(box) if keeps else None
-    except Exception:
+    except (TracerError, FunctionFailed):
         return _INTEGERS
     if not keeps:
         return _INTEGERS

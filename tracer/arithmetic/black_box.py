@@ -1,4 +1,7 @@
-"""A sum that someone else computes: two vectors of numbers go in, one number comes out."""
+"""A sum that someone else computes: two vectors of numbers go in, one number comes out.
+
+Random vectors of integers show what it does beyond the range of its registers.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,8 @@ _INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "int64")
 _NUMPY_FLOATS = {"float64": "fp32", "float32": "fp32", "float16": "fp16"}
 _MOST_BITS = 60
 """Bits of the greatest sums of integers that are tried: the emulation stays below 2^62."""
+_ALIKE = 8
+"""Vectors in which the same terms cancel."""
 _HINT = (
     f"They are {', '.join(_INTEGERS)}, a range such as -100:100, float64, float32, float16, "
     f"{', '.join(FORMAT_NAMES)} or eXmY; uint8/int8 sets the first and the second vector."
@@ -99,6 +104,11 @@ class Operands:
         """Whether both vectors hold integers."""
         return self.left.format is None
 
+    @property
+    def largest_product(self) -> int:
+        """The largest magnitude of a product of two integers."""
+        return self.left.largest * self.right.largest
+
     def factors(self, product: int) -> tuple[int, int]:
         """Returns two operands whose product is the greatest up to |`product`|, with its sign."""
         best, ends = (0, 0), {self.right.high, self.right.low}
@@ -113,6 +123,10 @@ class Operands:
             if abs(left * right) > abs(best[0] * best[1]) and left * right * product > 0:
                 best = left, right
         return best
+
+
+class FunctionFailed(Exception):  # noqa: N818 - the error is its cause
+    """The function that is revealed raised an exception, the cause of this one."""
 
 
 @dataclass
@@ -168,9 +182,12 @@ class BlackBox:
         rows = zip(*given, strict=True)
         return np.array([self._numbers(self._call(*row), ())[()] for row in rows])
 
-    def _call(self, *given: Array) -> Any:
-        with np.errstate(all="ignore"):  # probes overflow on purpose
-            return self.function(*given)
+    def _call(self, *given: Array) -> Array:
+        try:
+            with np.errstate(all="ignore"):  # probes overflow on purpose
+                return np.asarray(self.function(*given))
+        except Exception as error:
+            raise FunctionFailed(repr(error)) from error
 
     def _finds_rows(self, given: list[Array]) -> bool:
         """Whether the function takes rows: a few are added alone and together."""
@@ -178,13 +195,12 @@ class BlackBox:
         given = [np.resize(each, (few, *each.shape[1:])) for each in given]
         alone = [self._numbers(self._call(*row), ()) for row in zip(*given, strict=True)]
         try:
-            together = np.asarray(self._call(*given))
-        except Exception:
+            together = self._call(*given)
+        except FunctionFailed:
             return False
         return together.shape == (few,) and np.array_equal(together, np.array(alone))
 
-    def _numbers(self, result: Any, shape: tuple[int, ...]) -> Array:
-        values = np.asarray(result)
+    def _numbers(self, values: Array, shape: tuple[int, ...]) -> Array:
         if values.size != math.prod(shape) or values.dtype.kind not in "biuf":
             raise InputError(
                 f"the function returns {values.dtype} of shape {values.shape}",
@@ -206,8 +222,88 @@ class BlackBox:
 
         Not every integer is a product of two operands: a smaller one takes its place.
         """
-        left, right = np.zeros(products.shape, np.int64), np.zeros(products.shape, np.int64)
-        for value in np.unique(products):
-            a, b = (int(value), 1) if self.is_plain_sum else self.operands.factors(int(value))
-            left[products == value], right[products == value] = a, b
+        values, places = np.unique(products, return_inverse=True)
+        factors = (lambda value: (value, 1)) if self.is_plain_sum else self.operands.factors
+        pairs = np.array([factors(value) for value in values.tolist()], np.int64).reshape(-1, 2)
+        left, right = pairs[places.reshape(products.shape)].transpose(-1, *range(products.ndim))
         return left, right
+
+
+def draw(
+    box: BlackBox, random: np.random.Generator, count: int, scale: tuple[float, float]
+) -> tuple[Array, Array]:
+    """Returns random operands (count, terms), whose products have some of `scale` bits.
+
+    Some vectors are sparse, some are of one magnitude; in some, most products of a group cancel, so
+    that a narrow register after a wide one shows what the wide one does.
+    """
+    sides = box.operands.left, box.operands.right
+    bits = [float(np.log2(side.largest)) for side in sides]
+    total = np.clip(random.uniform(*scale, count), 0, sum(bits))
+    least = np.maximum(total - bits[1], 0)
+    share = least + random.random(count) * (np.minimum(total, bits[0]) - least)
+    if box.is_plain_sum:
+        share = np.minimum(total, bits[0])
+    shape, out = (count, box.terms), []
+    signs = _signs(random, shape)
+    first = 0 if sides[0].low < 0 else 1
+    for place, (side, wide) in enumerate(zip(sides, (share, total - share), strict=True)):
+        top = np.exp2(wide)[:, None]
+        uniform = random.uniform(0, top + 1, shape)
+        values = np.where(random.random((count, 1)) < 0.3, top, uniform).astype(np.int64)
+        values *= np.where(random.random((count, 1)) < 0.2, random.random(shape) < 0.3, True)
+        if place == first:
+            values *= signs
+        elif side.low < 0 and random.random() < 0.5:
+            values *= random.choice([-1, 1], (count, 1))
+        out.append(np.clip(values, side.low, side.high))
+    if box.is_plain_sum:
+        out[1] = np.ones(shape, np.int64)
+    if sides[first].low < 0:
+        for row in range(count - count // 3, count, _ALIKE):
+            _cancel([each[row : row + _ALIKE] for each in out], first, random)
+        out = [np.clip(each, side.low, side.high) for each, side in zip(out, sides, strict=True)]
+    return out[0], out[1]
+
+
+def _cancel(operands: list[Array], signed: int, random: np.random.Generator) -> None:
+    """Makes some terms of one stride multiples of a product that add up to 0 or little.
+
+    The other products of these vectors are small, in most of them.
+    """
+    own, other = operands[signed], operands[1 - signed]
+    rows, terms = own.shape
+    stride = int(random.choice([1, 1, 1, 2, 4, 8, int(random.integers(1, terms + 1))]))
+    size = min(int(2 ** random.uniform(1, 6.5)), terms)
+    first = int(random.integers(0, max(terms - size * stride, 0) + 1))
+    places = np.arange(first, terms, stride)[:size]
+    unit, fixed = np.abs(own[:, places[:1]]), other[:, places[:1]].copy()
+    if random.random() < 0.5:
+        unit, fixed = (
+            np.exp2(np.floor(np.log2(np.maximum(np.abs(each), 1)))).astype(np.int64)
+            for each in (unit, fixed)
+        )
+    if random.random() < 0.8:
+        own[:] = np.sign(own) * random.integers(0, 3, own.shape)
+        other[:] = np.sign(other)
+    most = int(random.choice([1, 3]))
+    factors = random.integers(-most, most + 1, (rows, len(places)))
+    factors[:, random.integers(0, len(places))] -= factors.sum(1)
+    own[:, places], other[:, places] = factors * unit, fixed
+
+
+def _signs(random: np.random.Generator, shape: tuple[int, int]) -> Array:
+    """Returns signs: at random, in runs, with one change, by the lane of a term, or constant."""
+    count, terms = shape
+    places, one = np.arange(terms)[None], (count, 1)
+    spans = 1 << random.integers(0, max(terms.bit_length() - 1, 1), one)
+    lanes = random.integers(2, max(terms // 2, 2) + 1, one)
+    by_lane = np.take_along_axis(
+        random.choice([-1, 1], shape), places % np.minimum(lanes, terms), 1
+    )
+    patterns = (
+        random.choice([-1, 1], shape), places // spans % 2 * 2 - 1,
+        np.where(places < random.integers(1, terms + 1, one), 1, -1), by_lane, np.ones(shape, int),
+    )  # fmt: skip
+    kind = random.choice(len(patterns), one, p=[0.35, 0.2, 0.15, 0.2, 0.1])
+    return np.asarray(np.choose(kind, patterns) * random.choice([-1, 1], one))

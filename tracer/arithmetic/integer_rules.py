@@ -35,6 +35,8 @@ _ROUNDINGS = tuple(name for name in get_args(RoundingName) if name != "stochasti
 _MOST_SHIFT = 32
 _SEEDS = 1 << 12
 """Seeds of stochastic rounding that are tried."""
+_MOST_ROUNDINGS = 8
+"""Roundings of products that are tried, of those that explain the products equally."""
 _USUAL = (32, 64)
 """Widths that a sum without overflow is said to have."""
 
@@ -84,11 +86,12 @@ class Limits:
     """The registers that sums leave, the narrowest first, and the terms that share the first.
 
     `outer` is the last register if it is known. If it is not one that wraps, it is the narrowest,
-    and the terms that are `shared` add up before it, in any register.
+    and the terms that are `shared` add up before it, in any register. They are None, for any, if
+    the least product that is not rounded to 0 leaves the first register alone.
     """
 
     registers: tuple[Register, ...]
-    shared: frozenset[int]
+    shared: frozenset[int] | None
     outer: tuple[Register, ...] = ()
 
     @property
@@ -108,7 +111,7 @@ def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
     rules = find_product_rules(box)
     limits = find_limits(box, rules[0])
     is_exact = limits is None
-    if limits and len(limits.shared) == box.terms:  # every sum ends in the narrowest register
+    if limits and len(limits.shared or ()) == box.terms:  # every sum ends in the narrowest register
         narrow = limits.narrow
         if narrow[0].overflow == "wrap":
             rules = find_product_rules(box, narrow[0])
@@ -120,7 +123,7 @@ def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
             bits = _product_bits_before(box, rules[0], narrow[0], max(shared))
             rules = [replace(rule, bits=bits) for rule in rules]
     reason = ""
-    for rule in rules:
+    for rule in rules[:_MOST_ROUNDINGS]:
         search = _search(box, random, rule, limits)
         accumulator = search.find(_families(search, rule, limits))
         if accumulator is not None:
@@ -133,9 +136,10 @@ def _search(
     box: BlackBox, random: np.random.Generator, rule: ProductRule, limits: Limits | None
 ) -> Search:
     """Returns the search on vectors whose sums are about as wide as the registers of probes."""
-    most = (box.operands.left.largest * box.operands.right.largest).bit_length()
+    most = box.operands.largest_product.bit_length()
     widest = most + box.terms.bit_length()
-    bits = [min(each.bits, widest) for each in limits.registers] if limits else []
+    least = rule.shift + 2  # bits of products of few units
+    bits = [min(max(each.bits, least), widest) for each in limits.registers] if limits else []
     bits += [] if rule.bits is None else [rule.bits]
     low = min(bits, default=2) - np.log2(box.terms) - 2
     scale = max(min(low, most), 1), max(bits, default=most) + 1.5, most
@@ -162,15 +166,19 @@ def find_product_rules(box: BlackBox, last: Register | None = None) -> list[Prod
     at_random = max(drawn, key=lambda rule: rule.up + rule.down)
     if at_random.up + at_random.down > 2 * longest:
         return [replace(at_random, rounding=_find_seed(box, at_random))]
-    return [each for each in found if each.up + each.down == longest]
+    limits = outputs.min(), outputs.max()  # where the narrowest register may saturate
+    terms = [(rule, np.clip(rule.apply(values), *limits)) for rule in found if outputs.any()]
+    saturating = [rule for rule, each in terms if np.array_equal(each, outputs)]
+    return saturating or [each for each in found if each.up + each.down == longest]
 
 
 def _ladder(box: BlackBox) -> Array:
     """Returns products around powers of two, of both signs, in ascending order."""
-    largest = box.operands.left.largest * box.operands.right.largest
+    largest = box.operands.largest_product
     near = [*range(1, 40)]
     for power in range(5, largest.bit_length() + 1):
-        near += [(1 << power) + each for each in (-1, 0, 1)] + [3 << power - 1, 5 << power - 1]
+        near += [(n << power - 1) + each for n in (2, 3) for each in (-1, 0, 1)]
+        near.append(5 << power - 1)
     magnitudes = {each for each in near if each < largest} | {largest}
     return np.array(sorted(magnitudes | {-each for each in magnitudes}), np.int64)
 
@@ -194,8 +202,8 @@ def _product_rule(
         reach = int(wrong[0]) if len(wrong) else len(side)
         ends.append((int(values[side[reach - 1]]) if reach else 0, reach == len(side)))
     (up, is_free), (down, is_free_down) = ends
-    negative = outputs[values < 0]
-    is_unsigned = len(negative) > 0 and bool((negative >= 0).all())
+    negative = values < 0
+    is_unsigned = bool((outputs[negative] >= 0).all() and not is_right[negative].all())
     down, is_free_down = (0, True) if is_unsigned else (down, is_free_down)
     bits = None
     if not (is_free and is_free_down):
@@ -225,10 +233,15 @@ def find_limits(box: BlackBox, rule: ProductRule) -> Limits | None:
 
     The register of any level that has term 0 has the first terms of some stride.
     """
-    orders = [_strided(box.terms, stride) for stride in range(1, max(box.terms // 2, 1) + 1)]
+    every = np.arange(box.terms)
+    strides = range(1, max(box.terms // 2, 1) + 1)
+    orders = [np.argsort(every % stride != 0, kind="stable") for stride in strides]
     found: dict[Register, tuple[int, int, Array]] = {}
     by_sign = []
-    for term in filter(None, (rule.up, -rule.down)):
+    terms = np.array([rule.up, -rule.down])
+    if rule.bits is not None and not rule.apply(terms).any():  # one unit is too much
+        terms = np.array([1, -1]) << rule.shift
+    for term in filter(None, terms.tolist()):
         outputs, counts = _least_counts(box, rule, term, orders)
         seen: dict[Register, tuple[int, int, Array]] = {}
         for order, count, output in zip(orders, counts, outputs, strict=True):
@@ -246,8 +259,8 @@ def find_limits(box: BlackBox, rule: ProductRule) -> Limits | None:
     if not found:
         return _limits_below(box, rule) if rule.is_unsigned else None
     registers = sorted(found, key=lambda each: (each.range[1], MODES.index(each.overflow)))
-    term, _, members = found[registers[0]]
-    return Limits(tuple(registers), _shared(box, rule, term, members))
+    term, count, members = found[registers[0]]
+    return Limits(tuple(registers), _shared(box, rule, term, members) if count > 1 else None)
 
 
 def _limits_below(box: BlackBox, rule: ProductRule) -> Limits:
@@ -260,12 +273,6 @@ def _limits_below(box: BlackBox, rule: ProductRule) -> Limits:
     if output > 0:
         registers = [Register(output.bit_length(), "wrap", True)]
     return Limits(tuple(registers), frozenset(range(box.terms)))
-
-
-def _strided(count: int, stride: int) -> Array:
-    """Returns all terms; those that are a multiple of the stride come first."""
-    terms = np.arange(count)
-    return terms[np.argsort(terms % stride != 0, kind="stable")]
 
 
 def _sums_of(
@@ -286,7 +293,7 @@ def _least_counts(
 
     The number is that of the terms and one more where none overflow.
     """
-    fits, fails = np.ones(len(orders), int), np.full(len(orders), box.terms + 1)
+    fits, fails = np.zeros(len(orders), int), np.full(len(orders), box.terms + 1)
     sums, step = np.zeros(len(orders), np.int64), 2
     while (open_ := np.flatnonzero(fails - fits > 1)).size:
         bisected = (fits + fails) // 2
@@ -343,7 +350,7 @@ def _product_bits_before(
     Terms 0 and `other`, which nearly cancel, add up before the last register.
     """
     rest = 1 << max(last.bits - 3, rule.shift)
-    largest = box.operands.left.largest * box.operands.right.largest
+    largest = box.operands.largest_product
     products = np.zeros((max((largest // rest).bit_length(), 1), box.terms), np.int64)
     products[:, 0] = rest << np.arange(len(products))
     products[:, other] = rest - products[:, 0]
@@ -354,11 +361,14 @@ def _product_bits_before(
     return int(needed(actual[wrong[:1], 0])[0]) - 1 if len(wrong) and other else rule.bits
 
 
+def _sum_bits(box: BlackBox) -> int:
+    """Returns the width of a register that no sum of two sums leaves."""
+    return int(needed(np.array([2 * box.terms * box.operands.largest_product]))[0])
+
+
 def _usual_width(box: BlackBox) -> int:
-    """Returns the width of a register that no sum of two sums leaves, a usual one."""
-    largest = box.terms * box.operands.left.largest * box.operands.right.largest
-    most = int(needed(np.array([2 * largest]))[0])
-    return next((bits for bits in _USUAL if bits >= most), WIDEST)
+    """Returns a usual width of a register that no sum of two sums leaves."""
+    return next((bits for bits in _USUAL if bits >= _sum_bits(box)), WIDEST)
 
 
 def _families(search: Search, rule: ProductRule, limits: Limits | None) -> Iterator[Family]:
@@ -368,9 +378,7 @@ def _families(search: Search, rule: ProductRule, limits: Limits | None) -> Itera
     have any two of their registers.
     """
     box = search.box
-    largest = box.terms * box.operands.left.largest * box.operands.right.largest
-    most = int(needed(np.array([2 * largest]))[0])
-    wide = _usual_width(box)
+    most, wide = _sum_bits(box), _usual_width(box)
     widths: list[int | None] = [None]
     if rule.bits is not None:
         widths.append(max(rule.bits - rule.shift - rule.is_unsigned, NARROWEST))
@@ -441,7 +449,7 @@ def _hidden_widths(box: BlackBox, rule: ProductRule, limits: Limits) -> Iterator
     A product that becomes 0 leaves the sum as it is; a sum that does loses the terms before. A
     product that a register limits changes once more, beyond the width of a product.
     """
-    largest = box.operands.left.largest * box.operands.right.largest
+    largest = box.operands.largest_product
     bits = np.arange(NARROWEST + rule.shift, largest.bit_length() + 1)
     small = 1 << rule.shift
     if any(each.overflow == "zero" for each in (*limits.registers, *limits.outer)):

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ from tracer.accumulators.spec.orders import (
     Tiles,
     Tree,
 )
-from tracer.arithmetic.black_box import BlackBox
+from tracer.arithmetic.black_box import BlackBox, draw
 from tracer.arithmetic.rule import LEAST_RESULTS
 from tracer.interpreter import compiled_code
 from tracer.support.types import Array
@@ -55,12 +56,12 @@ _NEAR = 4000
 """Vectors among which some tell an accumulator from others that are near it."""
 _PART = 1 << 16
 """Accumulators that one call of the compiled search tries."""
-_ALIKE = 8
-"""Vectors in which the same terms cancel."""
 _CLOSEST = 8
 """Accumulators that came closest, and are varied."""
 _CORNERS = 2000
 """Vectors of few products that tell how wide a product may be."""
+_BALANCED = 2000
+"""Vectors in which a group of terms has a large sum, and those around it take it away."""
 _Groups = tuple[frozenset[int], ...]
 """The terms of each sum of a stage."""
 Operands = tuple[Array, Array, Array]
@@ -239,14 +240,15 @@ class Search:
 
     def _verifies(self, family: Family, number: Array) -> bool:
         """Whether it gives the sums of 10,000 more vectors; what differs joins the vectors."""
-        for _ in range(LEAST_RESULTS // _CHUNK):
-            operands = self.draw(_CHUNK)
-            given = self.run(*operands)
-            equal = int(self.count_equal(family, number, given)[0])
-            if equal < _CHUNK:
+        accumulator = self._accumulator(family, number[0])
+        drawn = (self.draw(_CHUNK) for _ in range(LEAST_RESULTS // _CHUNK))
+        balanced = (self._balanced(accumulator) for _ in range(1))
+        for operands in chain(drawn, balanced):
+            equal = int(self.count_equal(family, number, self.run(*operands))[0])
+            if equal < len(operands[-1]):
                 self.meet(*(each[equal : equal + _FEW] for each in operands))
                 return False
-        return self._excels(self._accumulator(family, number[0]))
+        return self._excels(accumulator)
 
     def _excels(self, accumulator: Accumulator) -> bool:
         """Whether the black box sides with an accumulator where others, nearly equal, differ.
@@ -266,7 +268,7 @@ class Search:
             for index in range(1, size)
         ]
         others = np.ravel_multi_index(np.transpose(places), near.sizes)
-        bits = {register.bits for register in (own, *(e.register or own for e in levels))}
+        bits = {register.bits for register in _registers(accumulator)}
         draws = [draw(self.box, self.random, _NEAR, (max(each - 6, 1), each + 1)) for each in bits]
         for operands in (self._corners(order, bits), *draws):
             left, right, bias = self._with_biases(*operands)
@@ -286,11 +288,8 @@ class Search:
         They tell the width of a product where the registers that follow hide it from most vectors.
         """
         random, box = self.random, self.box
-        groups, sums = [], [[each] for each in range(box.terms)]
-        for stage in order.stages(Terms(box.terms)):
-            rows = stage.groups.tolist()
-            sums = [[term for k in row if k >= 0 for term in sums[k]] for row in rows]
-            groups += [each for each in sums if len(each) > 1]
+        stages = _sums_of_stages(order, box.terms)
+        groups = [each for sums in stages for each in sums if len(each) > 1]
         shift, most = self.like.product_shift, int(self.scale[-1])
         products = np.zeros((_CORNERS, box.terms), np.int64)
         for row in products:
@@ -301,6 +300,37 @@ class Search:
             near = (1 << np.minimum(widths, most)) + (random.integers(-2, 3, len(places)) << shift)
             row[places] = near * random.choice([-1, 1], len(places))
         return box.factors_of(products)
+
+    def _balanced(self, accumulator: Accumulator) -> Operands:
+        """Returns vectors in which a group of terms adds up to much, and one around it to little.
+
+        They tell the register of the group where those that follow are narrow: hardly any random
+        vector leaves the one and comes back into the others.
+        """
+        random, terms, largest = self.random, self.box.terms, self.box.operands.largest_product
+        stages = [[[each] for each in range(terms)], *_sums_of_stages(accumulator.order, terms)]
+        limits = [each.range[1] for each in _registers(accumulator)]
+        products, rows = np.zeros((_BALANCED, terms), np.int64), np.arange(_BALANCED)
+        ends = np.zeros((2, _BALANCED), np.intp)
+        for number, row in enumerate(products):
+            own, others, near = _parted(stages, limits, random)
+            ends[:, number] = others[0], others[min(1, len(others) - 1)]
+            most, against = min(largest, int(near * random.uniform(0.75, 1))), others
+            size = most
+            if random.random() < 0.5:
+                against = others[2:] if others[2:].size else others
+                against = against[: random.integers(len(against)) + 1]
+                reach, most = min(largest, largest * len(against) // len(own)), largest
+                size = int(reach ** random.uniform(0, 1))
+            row[own] = size * random.choice([-1, 1])
+            row[against] = -np.sign(row[own[0]]) * min(size * len(own) // len(against), most)
+        few = random.integers(-2, 3, _BALANCED) << self.like.product_shift
+        sums = np.clip(products.sum(1) + few, -limits[-1], limits[-1])
+        for term in (*ends, ends[1]):  # takes the rest, as not every integer is a product
+            left, right = self.box.factors_of(products)
+            products = left * right
+            products[rows, term] += sums - products.sum(1)
+        return *self.box.factors_of(products), np.zeros(_BALANCED, np.int64)
 
     def count_equal(self, family: Family, numbers: Array, given: Given) -> Array:
         """Returns how many of the first sums each accumulator of a family gives."""
@@ -339,6 +369,13 @@ def last_register(accumulator: Accumulator) -> Register:
     return Register(accumulator.bits, accumulator.overflow, accumulator.is_unsigned)
 
 
+def _registers(accumulator: Accumulator) -> list[Register]:
+    """Returns the registers of an accumulator's levels, and the last one."""
+    order, last = accumulator.order, last_register(accumulator)
+    levels = order.levels if isinstance(order, Tiles) else ()
+    return [*(each.register or last for each in levels), last]
+
+
 def sums_of(
     accumulator: Accumulator, left: Array, right: Array, bias: Array | None = None
 ) -> Array:
@@ -346,6 +383,36 @@ def sums_of(
     terms = Terms(left.shape[1])
     matrices = checked(left * right, np.ones((terms.count, 1), np.int64), bias, terms)
     return dots.emulated(matrices, terms, accumulator).values[:, 0]
+
+
+def _sums_of_stages(order: Order, count: int) -> list[list[list[int]]]:
+    """Returns the terms of each sum of each stage of an order."""
+    sums, stages = [[each] for each in range(count)], []
+    for stage in order.stages(Terms(count)):
+        rows = stage.groups.tolist()
+        sums = [[term for k in row if k >= 0 for term in sums[k]] for row in rows]
+        stages.append(sums)
+    return stages
+
+
+def _parted(
+    stages: list[list[list[int]]], limits: Sequence[int], random: np.random.Generator
+) -> tuple[Array, Array, int]:
+    """Returns terms of a few sums, in turn, that a random sum of a later stage adds; its others.
+
+    And the greatest term that leaves none of the few out of its register, of the `limits`.
+    """
+    place = int(random.integers(1, len(stages)))
+    around = stages[place][random.integers(len(stages[place]))]
+    below = int(random.integers(place))
+    parts = [each for each in stages[below] if each[0] in around]
+    many = max(int(random.integers(len(parts))), 1)
+    first = int(random.integers(len(parts) - many + 1))
+    group = [term for part in parts[first : first + many] for term in part]
+    some = len(group) if random.random() < 0.7 else int(random.integers(len(group))) + 1
+    others = [each for each in around if each not in group] or group
+    near = limits[min(below, len(limits)) - 1] // len(parts[first])
+    return random.choice(group, some, False), random.permutation(others), near
 
 
 def named_orders(count: int) -> Iterator[Order]:
@@ -404,83 +471,3 @@ def _shapes(count: int) -> tuple[tuple[Level, list[list[int]]], ...]:
     parted = [level.groups(count).tolist() for level in levels]
     return tuple((level, [[k for k in row if k >= 0] for row in rows])
                  for level, rows in zip(levels, parted, strict=True))  # fmt: skip
-
-
-def draw(
-    box: BlackBox, random: np.random.Generator, count: int, scale: tuple[float, float]
-) -> tuple[Array, Array]:
-    """Returns random operands (count, terms), whose products have some of `scale` bits.
-
-    Some vectors are sparse, some are of one magnitude; in some, most products of a group cancel, so
-    that a narrow register after a wide one shows what the wide one does.
-    """
-    sides = box.operands.left, box.operands.right
-    bits = [float(np.log2(side.largest)) for side in sides]
-    total = np.clip(random.uniform(*scale, count), 0, sum(bits))
-    least = np.maximum(total - bits[1], 0)
-    share = least + random.random(count) * (np.minimum(total, bits[0]) - least)
-    if box.is_plain_sum:
-        share = np.minimum(total, bits[0])
-    shape, out = (count, box.terms), []
-    signs = _signs(random, shape)
-    first = 0 if sides[0].low < 0 else 1
-    for place, (side, wide) in enumerate(zip(sides, (share, total - share), strict=True)):
-        top = np.exp2(wide)[:, None]
-        uniform = random.uniform(0, top + 1, shape)
-        values = np.where(random.random((count, 1)) < 0.3, top, uniform).astype(np.int64)
-        values *= np.where(random.random((count, 1)) < 0.2, random.random(shape) < 0.3, True)
-        if place == first:
-            values *= signs
-        elif side.low < 0 and random.random() < 0.5:
-            values *= random.choice([-1, 1], (count, 1))
-        out.append(np.clip(values, side.low, side.high))
-    if box.is_plain_sum:
-        out[1] = np.ones(shape, np.int64)
-    if sides[first].low < 0:
-        for row in range(count - count // 3, count, _ALIKE):
-            _cancel([each[row : row + _ALIKE] for each in out], first, random)
-        out = [np.clip(each, side.low, side.high) for each, side in zip(out, sides, strict=True)]
-    return out[0], out[1]
-
-
-def _cancel(operands: list[Array], signed: int, random: np.random.Generator) -> None:
-    """Makes some terms of one stride multiples of a product that add up to 0 or little.
-
-    The other products of these vectors are small, in most of them.
-    """
-    own, other = operands[signed], operands[1 - signed]
-    rows, terms = own.shape
-    stride = int(random.choice([1, 1, 1, 2, 4, 8, int(random.integers(1, terms + 1))]))
-    size = min(int(2 ** random.uniform(1, 6.5)), terms)
-    first = int(random.integers(0, max(terms - size * stride, 0) + 1))
-    places = np.arange(first, terms, stride)[:size]
-    unit, fixed = np.abs(own[:, places[:1]]), other[:, places[:1]].copy()
-    if random.random() < 0.5:
-        unit, fixed = (
-            np.exp2(np.floor(np.log2(np.maximum(np.abs(each), 1)))).astype(np.int64)
-            for each in (unit, fixed)
-        )
-    if random.random() < 0.8:
-        own[:] = np.sign(own) * random.integers(0, 3, own.shape)
-        other[:] = np.sign(other)
-    most = int(random.choice([1, 3]))
-    factors = random.integers(-most, most + 1, (rows, len(places)))
-    factors[:, random.integers(0, len(places))] -= factors.sum(1)
-    own[:, places], other[:, places] = factors * unit, fixed
-
-
-def _signs(random: np.random.Generator, shape: tuple[int, int]) -> Array:
-    """Returns signs: at random, in runs, with one change, by the lane of a term, or constant."""
-    count, terms = shape
-    places, one = np.arange(terms)[None], (count, 1)
-    spans = 1 << random.integers(0, max(terms.bit_length() - 1, 1), one)
-    lanes = random.integers(2, max(terms // 2, 2) + 1, one)
-    by_lane = np.take_along_axis(
-        random.choice([-1, 1], shape), places % np.minimum(lanes, terms), 1
-    )
-    patterns = (
-        random.choice([-1, 1], shape), places // spans % 2 * 2 - 1,
-        np.where(places < random.integers(1, terms + 1, one), 1, -1), by_lane, np.ones(shape, int),
-    )  # fmt: skip
-    kind = random.choice(len(patterns), one, p=[0.35, 0.2, 0.15, 0.2, 0.1])
-    return np.asarray(np.choose(kind, patterns) * random.choice([-1, 1], one))
