@@ -1,4 +1,4 @@
-"""LSTM and GRU are replayed with onnxruntime's bits."""
+"""RNN, LSTM and GRU are replayed with onnxruntime's bits."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tracer.arithmetic.replays import replay_of
 from tracer.arithmetic.rule import are_equal, reveal
 
 FLOAT = np.dtype(np.float32)
-GATES = {"LSTM": 4, "GRU": 3}
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 @pytest.mark.one_in(3)
@@ -21,6 +21,8 @@ GATES = {"LSTM": 4, "GRU": 3}
         ("LSTM", {"clip": 0.5, "activations": ["Sigmoid", "Relu", "Tanh"]}),
         ("GRU", {"direction": "reverse"}),
         ("GRU", {"direction": "bidirectional", "linear_before_reset": 1}),
+        ("RNN", {"direction": "bidirectional"}),
+        ("RNN", {"direction": "reverse", "activations": ["Sigmoid"], "clip": 0.3}),
     ],
 )
 def test_a_recurrent_operator_has_the_bits_of_onnxruntime(op_type, attributes, batch):

@@ -1,7 +1,8 @@
-"""LSTM and GRU: products of inputs and of states, then gates one element after the other.
+"""RNN, LSTM and GRU: products of inputs and of states, then gates one element after the other.
 
 Their source is onnxruntime's core/providers/cpu/rnn: the state's product is added to the input's,
-as a bias would be; biases of input and state are added to each other first.
+as a bias would be; biases of input and state are added to each other first, and RNN adds them
+before the state's product.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracer.arithmetic.functions import mlas
+from tracer.arithmetic.functions import c_library, mlas
 from tracer.arithmetic.functions.activations import relu
 from tracer.arithmetic.kernel import Inputs, Kernel
 from tracer.arithmetic.rule import Facts, NotKnown, Rule, share_of_equal
@@ -38,9 +39,19 @@ def _sigmoid_of_gru(x: Array) -> Array:
     return (_tanh_of_gru(half * x) + np.float32(1)) * half
 
 
+def _sigmoid_of_rnn(x: Array) -> Array:
+    one, power = np.float32(1), c_library.exp(-np.abs(x))
+    return np.where(x >= 0, one, power) / (one + power)
+
+
+def _tanh_of_rnn(x: Array) -> Array:
+    return np.float32(2) * _sigmoid_of_rnn(x + x) - np.float32(1)
+
+
 _FUNCTIONS: dict[str, Function] = {"sigmoid": mlas.logistic, "tanh": mlas.tanh, "relu": relu}
 _OF_GRU = {mlas.logistic: _sigmoid_of_gru, mlas.tanh: _tanh_of_gru}
 """Functions of the reset gate and of the output, in place of those of the update gate."""
+_OF_RNN = {mlas.logistic: _sigmoid_of_rnn, mlas.tanh: _tanh_of_rnn}
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 _UNKNOWN = ("activation_alpha", "activation_beta", "input_forget", "layout")
 """Attributes whose effect is not known."""
@@ -91,6 +102,12 @@ class _Layer:
 
 Cell = Callable[[_Layer, Array, Sequence[Array]], tuple[Array, ...]]
 """From the input's sums (N, gates x H) and the states to the next states, (N, H) each."""
+
+
+def _rnn(layer: _Layer, sums: Array, states: Sequence[Array]) -> tuple[Array, ...]:
+    (hidden,), (function,), bias = states, layer.functions, layer.bias(0)
+    total = layer.with_state(hidden, slice(None), sums if bias is None else sums + bias)
+    return (_OF_RNN.get(function, function)(layer.limit(total, None)),)
 
 
 def _lstm(layer: _Layer, sums: Array, states: Sequence[Array]) -> tuple[Array, ...]:
@@ -190,6 +207,7 @@ def _run(
 
 
 REPLAYS = {
+    "RNN": _Recurrent(_rnn, 1, ("tanh",)),
     "LSTM": _Recurrent(_lstm, 2, ("sigmoid", "tanh", "tanh")),
     "GRU": _Recurrent(_gru, 1, ("sigmoid", "tanh")),
 }
