@@ -135,6 +135,8 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
     def where_resolved(values: FloatArray) -> FloatArray:
         return np.where(resolved, values, np.nan)
 
+    alone = run.replayed_us  # in isolation
+    replayed = [None if alone is None else alone[m] * k.calls for m, k in enumerate(run.kernels)]
     table = pd.DataFrame(
         {
             "calls": [sum(run.kernels[m].calls for m in ms) for ms in rows.members.values()],
@@ -147,7 +149,7 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
             "time_us_ci95_high": high,
             "time_share": where_resolved(mean / total) if total else np.nan,
             "time_us_raw": raw.mean,
-            "time_us_replayed": [_replayed(run, members) for members in rows.members.values()],
+            "time_us_replayed": _sums(rows, replayed),
             "time_us_device": _sums(rows, [kernel.device_us for kernel in run.kernels]),
             "time_us_host": _sums(rows, [kernel.host_us for kernel in run.kernels]),
             "kernels": [
@@ -360,13 +362,6 @@ def _variance(summary: Summary) -> float:
 def _finite(value: float) -> float:
     """Returns a value, 0 for NaN."""
     return 0.0 if math.isnan(value) else value
-
-
-def _replayed(run: Run, members: Sequence[int]) -> float:
-    """Returns the time of kernels run in isolation, µs per run; NaN unless all were."""
-    if run.replayed_us is None:
-        return float("nan")
-    return float(sum(run.replayed_us[m] * run.kernels[m].calls for m in members))
 
 
 def _sums(rows: _Rows, times: Sequence[float | None]) -> list[float]:

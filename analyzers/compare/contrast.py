@@ -116,7 +116,9 @@ def contrast(first: Sample, second: Sample) -> Contrast:
     if min(first.dof, second.dof) < 1:
         return Contrast(ratio, change=change)
     aa, bb = first.error**2, second.error**2
-    dof = _welch(aa, first.dof, bb, second.dof)
+    scale = aa**2 / first.dof + bb**2 / second.dof
+    # the degrees of freedom of a difference (Welch, 1947), rounded down
+    dof = int((aa + bb) ** 2 / scale) if scale > 0 else min(first.dof, second.dof)
     systematic = math.hypot(first.systematic, second.systematic)
     error, dof = _with_systematic(math.sqrt(aa + bb), dof, systematic)
     if not error > 0:  # the clock of whole µs never moved, so the error is unknown
@@ -263,12 +265,6 @@ def _with_systematic(error: float, dof: int, systematic: float) -> tuple[float, 
         growth = 1 + (systematic / error) ** 2 if error > 0 else math.inf
         dof = int(min(dof * growth**2, _MOST_DOF))
     return math.hypot(error, systematic), dof
-
-
-def _welch(aa: float, dof_a: int, bb: float, dof_b: int) -> int:
-    """Returns the degrees of freedom of a difference (Welch, 1947), rounded down."""
-    scale = aa**2 / dof_a + bb**2 / dof_b
-    return int((aa + bb) ** 2 / scale) if scale > 0 else min(dof_a, dof_b)
 
 
 def _fieller(a: float, b: float, spread: tuple[float, float], t: float) -> tuple[float, float]:

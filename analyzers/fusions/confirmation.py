@@ -311,7 +311,8 @@ def regions(
             for name in kernel.inputs:
                 readers[name].append(position)
     for position, (kernel, group) in enumerate(zip(kernels, groups, strict=True)):
-        if _known_by_name(kernel, group, nodes):
+        is_conversion = kernel.node is None and kernel.op_type in CONVERSIONS and len(group) == 1
+        if same_operator(kernel, nodes[group[0]]) if is_conversion else kernel.node in group:
             for name in kernel.outputs:
                 is_unnamed = name in evidence.equal and name not in makers
                 if not is_unnamed or name in evidence.uninformative:
@@ -321,14 +322,6 @@ def regions(
                     for reader in readers[name]:
                         region.join(position, reader)
     return tuple(map(tuple, region.all()))
-
-
-def _known_by_name(kernel: Kernel, group: Group, nodes: Mapping[str, Node]) -> bool:
-    """Returns whether a kernel has the name of one of its nodes, or is a conversion as its node."""
-    if kernel.node is None:
-        is_conversion = kernel.op_type in CONVERSIONS and len(group) == 1
-        return is_conversion and same_operator(kernel, nodes[group[0]])
-    return kernel.node in group
 
 
 class _Regions(DisjointSets[int]):

@@ -202,7 +202,8 @@ def _differences(pairing: Pairing, number: int, partner: int) -> Iterator[str]:
     for slot, name in second.reads(number):
         read = {other for at, other in first.reads(partner) if at == slot}
         is_paired = name in pairing.tensors or name in pairing.equal
-        kept = {other for other in read if _is_kept(pairing, other)}
+        makers = {other: first.makers.get(other) for other in read}
+        kept = {other for other, at in makers.items() if at is None or at in pairing.kept}
         if is_paired and kept and not pairing.partners_of(name) & read:
             yield f"{_slot(theirs, slot)} is '{name}', not '{sorted(kept)[0]}'"
     types = [
@@ -211,12 +212,6 @@ def _differences(pairing: Pairing, number: int, partner: int) -> Iterator[str]:
     ]
     if all(types) and types[0].partition("[")[0] != types[1].partition("[")[0]:
         yield " → ".join(each.partition("[")[0] for each in types)
-
-
-def _is_kept(pairing: Pairing, name: str) -> bool:
-    """Whether a tensor of the first graph is an input, or the result of a node with a partner."""
-    maker = pairing.first.makers.get(name)
-    return maker is None or maker in pairing.kept
 
 
 def _slot(node: Node, slot: int) -> str:
@@ -330,20 +325,15 @@ def _defaults(op_type: str, domain: str, opset: int) -> Mapping[str, Any]:
 
 def _value(attribute: onnx.AttributeProto) -> Any:
     value = helper.get_attribute_value(attribute)
-    if isinstance(value, onnx.GraphProto):
-        return _body(value)
+    if isinstance(value, onnx.GraphProto):  # what it computes, without names
+        nodes = [
+            (each.op_type, sorted((a.name, str(_value(a))) for a in each.attribute))
+            for each in value.node
+        ]
+        return [nodes, [weight.raw_data or str(weight) for weight in value.initializer]]
     if isinstance(value, onnx.TensorProto):
         return value.SerializeToString(deterministic=True)
     return list(value) if isinstance(value, Sequence) and not isinstance(value, bytes) else value
-
-
-def _body(graph: onnx.GraphProto) -> list[Any]:
-    """Returns what a body computes without names: operators, attributes and stored bytes."""
-    nodes = [
-        (each.op_type, sorted((a.name, str(_value(a))) for a in each.attribute))
-        for each in graph.node
-    ]
-    return [nodes, [weight.raw_data or str(weight) for weight in graph.initializer]]
 
 
 def _text_of(value: Any) -> str:

@@ -246,14 +246,13 @@ class Pairing:
         """Whether an open node reads one tensor as a free one of its kind reads the other."""
         free = self.first.readers.get(other, ())
         return any(
-            number in self._open and slot == at and self._is_alike(number, partner)
+            number in self._open
+            and slot == at
+            and self._may_pair(number, partner)
+            and self.second.anchor(number) in ((), self.first.anchor(partner))
             for number, slot in self.second.readers.get(name, ())
             for partner, at in free
         )
-
-    def _is_alike(self, number: int, partner: int) -> bool:
-        own, other = self.second.anchor(number), self.first.anchor(partner)
-        return self._may_pair(number, partner) and (own == other or not own)
 
     def _unfold(self) -> None:
         """Pairs folded nodes and the tensors around them, and groups what became what."""

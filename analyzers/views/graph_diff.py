@@ -41,31 +41,24 @@ def _brief(keys: tuple[str, ...]) -> str:
 
 def sentences(result: GraphDiff) -> tuple[str, ...]:
     """Returns what became of nodes, tensors and times."""
-    told = [_sentence(result), _tensors(result)]
-    if result.times:
-        before, after = (sum(each.values()) for each in result.times)
-        told.append(
-            f"{duration(before)} in nodes of the first graph, {duration(after)} of the second"
-        )
-    return tuple(told)
-
-
-def _sentence(result: GraphDiff) -> str:
     before, after = result.nodes
     both = f"{before:,}" if before == after else f"{before:,} and {after:,}"
-    counted = [
+    kinds = [
         f"{number} {kind}"
         for kind in ("changed", "became", "new", "gone")
         if (number := sum(change.kind == kind for change in result.changes))
     ]
-    found = ", ".join(counted) or "nothing changed"
-    return f"{len(result.same):,} of {both} nodes are the same; {found}"
-
-
-def _tensors(result: GraphDiff) -> str:
     others = sum(each.reading == PAIRED for each in result.tensors)
     rest = f", {others:,} of them with other values" if others else ""
-    return f"{plural(len(result.tensors), 'tensor')} have a partner in the first graph{rest}"
+    told = [
+        f"{len(result.same):,} of {both} nodes are the same; "
+        f"{', '.join(kinds) or 'nothing changed'}",
+        f"{plural(len(result.tensors), 'tensor')} have a partner in the first graph{rest}",
+    ]
+    if result.times:
+        first, second = (duration(sum(each.values())) for each in result.times)
+        told.append(f"{first} in nodes of the first graph, {second} of the second")
+    return tuple(told)
 
 
 def table(result: GraphDiff, options: ViewOptions) -> pd.DataFrame:

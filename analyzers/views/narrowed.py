@@ -164,6 +164,10 @@ def report(result: Narrowed, options: ViewOptions) -> Content:
     """One run, whose rows are the nodes that sum: their widths before and after, and the scores."""
     graphs, (graph,) = drawings([result.model])
     shown, unit = page(result, options), result.judgement.unit
+    lines = [*_sentences(result), *_promises(result)]
+    if result.certificate is not None:
+        count = plural(len(result.certificate.nodes), "node")
+        lines.append(f"certificate: {count} of {len(result.nodes)}, whose sums fit for any input")
     topology = result.model.topology
     position = {} if topology is None else {node: at for at, node in enumerate(topology.nodes)}
     rows = table(result, options)
@@ -171,7 +175,7 @@ def report(result: Narrowed, options: ViewOptions) -> Content:
     run = RunContent(
         label=result.model.name,
         title=shown.tables[-1].title,
-        lines=(*_sentences(result), *_promises(result), *_certified(result)),
+        lines=tuple(lines),
         rows=rows,
         kernels=range(len(rows)),
         graph=graph,
@@ -194,12 +198,6 @@ def report(result: Narrowed, options: ViewOptions) -> Content:
         notes=result.notes,
         first={"view": "widths", "sort": "guaranteed_before", "color": "guaranteed_before"},
     )
-
-
-def _certified(result: Narrowed) -> Iterator[str]:
-    if result.certificate is not None:
-        count = plural(len(result.certificate.nodes), "node")
-        yield f"certificate: {count} of {len(result.nodes)}, whose sums fit for any input"
 
 
 def figure(result: Narrowed, options: ViewOptions) -> Figure:

@@ -42,9 +42,15 @@ def page(result: Replayed, options: ViewOptions) -> Page:
             ),
             result.notes,
         )
-    head = (_sentence(result), *_digests(result))
-    kernels = Table(title, _COLUMNS, table(result, options), head=head, is_long=True)
-    return Page((kernels,), (*result.notes, *_unknown(result)))
+    kernels = Table(
+        title, _COLUMNS, table(result, options), head=tuple(_head(result)), is_long=True
+    )
+    unknown = (
+        f"rule not known: {kernel.node} ({kernel.op_type}): {kernel.reason}"
+        for kernel in result.kernels
+        if kernel.reason
+    )
+    return Page((kernels,), (*result.notes, *unknown))
 
 
 def table(result: Replayed, options: ViewOptions) -> pd.DataFrame:
@@ -74,12 +80,10 @@ def _facts(kernel: ReplayedKernel) -> pd.DataFrame:
     return pd.DataFrame([row for row in rows if row[1]], columns=["name", "value"])
 
 
-def _sentence(result: Replayed) -> str:
+def _head(result: Replayed) -> Iterator[str]:
+    """How many kernels are equal, and the digests of the outputs."""
     inputs = f" on {plural(result.inputs, 'input')}" if result.inputs > 1 else ""
-    return f"equal bits: {result.equal} of {plural(len(result.kernels), 'kernel')}{inputs}"
-
-
-def _digests(result: Replayed) -> Iterator[str]:
+    yield f"equal bits: {result.equal} of {plural(len(result.kernels), 'kernel')}{inputs}"
     runtime = result.runtime.partition(" ")[0]
     for each in result.outputs:
         digest = f"{runtime}'s SHA-256, {each.sha256[:_DIGITS]}…"
@@ -89,12 +93,6 @@ def _digests(result: Replayed) -> Iterator[str]:
             yield f"{each.output}: the replay has {digest}"
         else:
             yield f"{each.output}: {each.replayed[:_DIGITS]}… of the replay is not {digest}"
-
-
-def _unknown(result: Replayed) -> Iterator[str]:
-    for kernel in result.kernels:
-        if kernel.reason:
-            yield f"rule not known: {kernel.node} ({kernel.op_type}): {kernel.reason}"
 
 
 def _equal(row: Row) -> str:

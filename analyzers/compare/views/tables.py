@@ -1,9 +1,8 @@
 """The tables of a comparison: layers, compiled subgraphs, scores, and numbers."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -106,8 +105,14 @@ def _layer_lines(result: Comparison, rows: pd.DataFrame) -> Iterator[str]:
     for each in result.sums:
         yield f"{letter(labels.index(each.side)).upper()}: {_sum_text(each)}"
     for on, group in rows[rows["on"] != everyone].groupby("on", sort=False):
-        has = list(str(on).lower())
-        cells = [_row_text(row, result.by, has) for row in group.to_dict("records")]
+        cells = []
+        for row in group.to_dict("records"):
+            times_us = [row[f"time_us_{end}"] for end in str(on).lower()]
+            known = ", ".join(duration(time) for time in times_us if not math.isnan(time))
+            text = printable(row[result.by])
+            if result.by == "layer" and row["op"] != row["layer"]:
+                text += f" ({printable(row['op'])})"
+            cells.append(f"{text} {known}" if known else text)
         yield f"only in {on}: {_listing(cells)}"
     common = rows[rows["on"] == everyone]
     for what, field in _WORK:
@@ -139,15 +144,6 @@ def _sum_text(each: LayerSum) -> str:
         f"{both}: they do not agree. {signed_percent(each.whole - each.layers)} is in "
         "no layer: outside the nodes, or an effect of the profiler"
     )
-
-
-def _row_text(row: Mapping[Any, Any], by: str, ends: Sequence[str]) -> str:
-    times_us = [row[f"time_us_{end}"] for end in ends]
-    times_text = ", ".join(duration(time) for time in times_us if not math.isnan(time))
-    text = printable(row[by])
-    if by == "layer" and row["op"] != row["layer"]:
-        text += f" ({printable(row['op'])})"
-    return f"{text} {times_text}" if times_text else text
 
 
 def _listing(cells: Sequence[str]) -> str:

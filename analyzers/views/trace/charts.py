@@ -64,7 +64,9 @@ def times_figure(trace: Trace, options: ViewOptions) -> Figure:
     """
     drawn = sections(trace)
     panels = [_bars(section, options) for section in drawn]
-    heights = [_panel_inches(len(bars.lengths)) for bars in panels]
+    counts = [len(bars.lengths) for bars in panels]
+    # a panel reaches to its title and the lines below it
+    heights = [1.5 + (_BAR_INCHES * n if n <= _MOST_LABELS else _TALLEST_INCHES) for n in counts]
     chart = empty_figure(_WIDTH, sum(heights))
     axes = chart.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
     for panel, section, bars in zip(axes, drawn, panels, strict=True):
@@ -76,11 +78,6 @@ def times_figure(trace: Trace, options: ViewOptions) -> Figure:
             panel.annotate(text, (0, 0), (0, -36 - 13 * line), "axes fraction", "offset points",
                            fontsize=8, color="#555555", va="top")  # fmt: skip
     return chart
-
-
-def _panel_inches(bars: int) -> float:
-    """The height of a panel, to its title and the lines below it."""
-    return 1.5 + (_BAR_INCHES * bars if bars <= _MOST_LABELS else _TALLEST_INCHES)
 
 
 def _draw_bars(panel: Axes, bars: _Bars) -> None:

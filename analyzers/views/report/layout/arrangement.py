@@ -29,7 +29,17 @@ class Bands:
 
     def __init__(self, count: int, links: Collection[Link]) -> None:
         self.children = count
-        self.band, self.is_constant = _ranks(count, links)
+        self.band, self.is_constant = [0] * count, [True] * count
+        ordered = sorted(links)
+        for first, second in ordered:
+            if OUTSIDE not in (first, second):
+                self.band[second] = max(self.band[second], self.band[first] + 1)
+            if first == OUTSIDE or not self.is_constant[first]:
+                self.is_constant[second] = False
+        for first, group in groupby(reversed(ordered), itemgetter(0)):
+            readers = [self.band[second] for _, second in group if second != OUTSIDE]
+            if first != OUTSIDE and self.is_constant[first] and readers:
+                self.band[first] = min(readers) - 1
         self.rows: list[list[int]] = [[] for _ in range(max(self.band, default=0) + 3)]
         self.above: list[list[int]] = [[] for _ in range(count)]
         self.below: list[list[int]] = [[] for _ in range(count)]
@@ -67,23 +77,6 @@ class Bands:
                 if OUTSIDE not in (upper, lower) and lower not in self.below[upper]:
                     self.below[upper].append(lower)
                     self.above[lower].append(upper)
-
-
-def _ranks(count: int, links: Collection[Link]) -> tuple[list[int], list[bool]]:
-    """Returns the band of each child by the longest way to it, and whether it is constant."""
-    band = [0] * count
-    is_constant = [True] * count
-    ordered = sorted(links)
-    for first, second in ordered:
-        if OUTSIDE not in (first, second):
-            band[second] = max(band[second], band[first] + 1)
-        if first == OUTSIDE or not is_constant[first]:
-            is_constant[second] = False
-    for first, group in groupby(reversed(ordered), itemgetter(0)):
-        readers = [band[second] for _, second in group if second != OUTSIDE]
-        if first != OUTSIDE and is_constant[first] and readers:
-            band[first] = min(readers) - 1
-    return band, is_constant
 
 
 _SWEEPS = 2

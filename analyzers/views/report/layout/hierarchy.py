@@ -117,34 +117,12 @@ class Connections:
 
 def connections(topology: Topology) -> Connections:
     """Returns the connections of `topology`, in time linear in nodes and reads."""
-    reads, enters = _reads(topology)
-    readers: list[list[int]] = [[] for _ in reads]
-    for node, producers in enumerate(reads):
-        for producer in producers:
-            readers[producer].append(node)
-    makers = set(topology.outputs.values())
-    leaves = [
-        node in makers or (owner is not None and not readers[node])
-        for node, owner in enumerate(topology.owners)
-    ]
-    varies = [False] * len(reads)
-    for node in chain.from_iterable(topology.inputs.values()):
-        for each in (node, *topology.around(node)):
-            varies[each] = True
-    for node, owner in enumerate(topology.owners):
-        inherits = owner is not None and varies[owner]
-        varies[node] = varies[node] or inherits or any(varies[each] for each in reads[node])
-    return Connections(reads, readers, enters, leaves, _places(reads, varies))
-
-
-def _reads(topology: Topology) -> tuple[list[list[int]], list[bool]]:
-    """Returns what each node and its bodies read in its own graph, and whether it enters."""
     owners = topology.owners
-    reads: list[list[int]] = [[] for _ in owners]
-    enters = [False] * len(owners)
+    reads: list[list[int]] = [[] for _ in owners]  # what a node and its bodies read in its graph
+    enters, varies = [False] * len(owners), [False] * len(owners)
     for node in chain.from_iterable(topology.inputs.values()):
         for each in (node, *topology.around(node)):
-            enters[each] = True
+            enters[each] = varies[each] = True
     of_bodies: dict[int, set[int]] = {}
     for node in reversed(range(len(owners))):  # the nodes of bodies before their owner
         owner = owners[node]
@@ -154,7 +132,19 @@ def _reads(topology: Topology) -> tuple[list[list[int]], list[bool]]:
             else:
                 of_bodies.setdefault(owner, set()).add(producer)
                 enters[node] = True
-    return reads, enters
+    readers: list[list[int]] = [[] for _ in reads]
+    for node, producers in enumerate(reads):
+        for producer in producers:
+            readers[producer].append(node)
+    makers = set(topology.outputs.values())
+    leaves = [
+        node in makers or (owner is not None and not readers[node])
+        for node, owner in enumerate(owners)
+    ]
+    for node, owner in enumerate(owners):
+        inherits = owner is not None and varies[owner]
+        varies[node] = varies[node] or inherits or any(varies[each] for each in reads[node])
+    return Connections(reads, readers, enters, leaves, _places(reads, varies))
 
 
 def _places(reads: list[list[int]], varies: Iterable[bool]) -> list[int]:
