@@ -109,16 +109,13 @@ class _Comparison:
             self._report(self._done + 1, len(nodes), "comparing bits")
         del values, verdicts
         if self.outputs:
-            self._add_outputs(feedset)
-
-    def _add_outputs(self, feedset: FeedSet) -> None:
-        expected, replayed = self._run(feedset.feeds), {}
-        try:
-            replayed = runs.replay_graph(self._graph, self.rules.of, feedset.feeds).outputs
-        except NotKnown as reason:
-            self.reasons[f"no replay of the whole graph: {reason}"] = None
-        for name, digests in self.outputs.items():
-            digests.add(expected[name], replayed.get(name))
+            expected, replayed = self._run(feedset.feeds), {}
+            try:
+                replayed = runs.replay_graph(self._graph, self.rules.of, feedset.feeds).outputs
+            except NotKnown as reason:
+                self.reasons[f"no replay of the whole graph: {reason}"] = None
+            for name, digests in self.outputs.items():
+                digests.add(expected[name], replayed.get(name))
 
     def rows(self) -> tuple[ReplayedKernel, ...]:
         """Returns the kernels, named after the first node that does not serve another."""

@@ -75,26 +75,24 @@ class Release:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.folder.parent, prefix=".new-") as text:
             new = Path(text) / "release"
-            self._fill(new, Path(text) / "report.json")
+            report = Path(text) / "report.json"
+            numbers = tuple(map(int, self.version.split(".")[:2]))
+            own = () if numbers >= _FOR_NUMPY_2.get(self.package, ()) else _NUMPY_1
+            alone = () if self.package == "torch" else ("--no-deps",)  # its wheels need CUDA's
+            words = *alone, "--report", report, f"{self.package}=={self.version}", *own
+            done = _pip_install(new, *words)
+            if done.returncode:
+                raise self._refusal(done.stderr)
+            wheels = json.loads(report.read_text("utf-8"))["install"]
+            record = {
+                each["download_info"]["url"].rpartition("/")[2]:
+                    each["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256")
+                for each in wheels
+            }  # fmt: skip
+            (new / _RECORD).write_text(json.dumps(record, indent=1), "utf-8")
             if not self.is_installed:  # another process may have been faster
                 shutil.rmtree(self.folder, ignore_errors=True)
                 new.rename(self.folder)
-
-    def _fill(self, folder: Path, report: Path) -> None:
-        numbers = tuple(map(int, self.version.split(".")[:2]))
-        own = () if numbers >= _FOR_NUMPY_2.get(self.package, ()) else _NUMPY_1
-        alone = () if self.package == "torch" else ("--no-deps",)  # its wheels need those of CUDA
-        words = *alone, "--report", report, f"{self.package}=={self.version}", *own
-        done = _pip_install(folder, *words)
-        if done.returncode:
-            raise self._refusal(done.stderr)
-        wheels = json.loads(report.read_text("utf-8"))["install"]
-        record = {
-            each["download_info"]["url"].rpartition("/")[2]:
-                each["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256")
-            for each in wheels
-        }  # fmt: skip
-        (folder / _RECORD).write_text(json.dumps(record, indent=1), "utf-8")
 
     def _refusal(self, output: str) -> InputError:
         """Returns the error for what pip wrote."""

@@ -159,7 +159,12 @@ def attempt(
 def _run(subject: bytes | str, feeds: Mapping[str, Any], side: Side, is_timed: bool) -> Observed:
     try:
         if side.is_interpreter:
-            return _interpret(subject, feeds, side)
+            from tracer.interpreter.interpreter import Interpreter
+
+            source = onnx.ModelProto.FromString(subject) if isinstance(subject, bytes) else subject
+            if side.accumulator:
+                return Observed(overflows=count_overflows(source, side.accumulator, feeds))
+            return Observed(Interpreter(source, late_kernels=True).run(None, feeds))
         return _run_onnxruntime(subject, feeds, side, is_timed)
     except Exception as error:  # whatever a runtime raises
         return Observed(error=error_line(str(error)), lacks_memory=is_lack_of_memory(error))
@@ -195,15 +200,6 @@ def _time(run: Callable[[], object]) -> float:
         run()
         times.append(time.perf_counter() - began)
     return sorted(times)[len(times) // 2] * 1e6
-
-
-def _interpret(subject: Any, feeds: Mapping[str, Any], side: Side) -> Observed:
-    from tracer.interpreter.interpreter import Interpreter
-
-    source = onnx.ModelProto.FromString(subject) if isinstance(subject, bytes) else subject
-    if side.accumulator:
-        return Observed(overflows=count_overflows(source, side.accumulator, feeds))
-    return Observed(Interpreter(source, late_kernels=True).run(None, feeds))
 
 
 def count_overflows(source: OnnxSource, accumulator: str, feeds: Mapping[str, Any]) -> int:

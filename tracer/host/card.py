@@ -82,7 +82,12 @@ def measure(
     products: dict[str, Peak] = {}
     for name in types:
         with nullcontext() if name == _FLOAT32 else suppress(RuntimeError):  # its library may not
-            products[name] = _fastest_product(name, device, sizes)
+            rates = {size: 2e6 * size**3 / _product_us(name, device, size) for size in sizes}
+            size = max(rates, key=rates.__getitem__)
+            what = "_scaled_mm" if name == _FLOAT8 else "matmul"
+            products[name] = Peak(
+                rates[size], f"torch {torch.__version__} {what} of {name}, {size} x {size}"
+            )
     return Peaks(
         threads=0,
         float32=products.pop(_FLOAT32),
@@ -90,13 +95,6 @@ def measure(
         card=torch.cuda.get_device_name(device) if is_card else device.type,
         products=products,
     )
-
-
-def _fastest_product(name: str, device: torch.device, sizes: Sequence[int]) -> Peak:
-    rates = {size: 2e6 * size**3 / _product_us(name, device, size) for size in sizes}
-    size = max(rates, key=rates.__getitem__)
-    what = "_scaled_mm" if name == _FLOAT8 else "matmul"
-    return Peak(rates[size], f"torch {torch.__version__} {what} of {name}, {size} x {size}")
 
 
 def _product_us(name: str, device: torch.device, size: int) -> float:

@@ -27,7 +27,7 @@ from tracer.graph.model import Model, Node
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import TensorRecorder
-from tracer.narrowing.fitting import Fit, fit_layer
+from tracer.narrowing.fitting import fit_layer
 from tracer.narrowing.fragment import Fragment, write_layer
 from tracer.narrowing.layers import MEANS, OPERATORS, Layer, find_layers
 from tracer.narrowing.measures import Proposal
@@ -64,7 +64,11 @@ def exact_graph(
         bits = min(layer.weight_bits, _WEIGHT_BITS - is_term)
         seen = layer_samples(replace(layer, weight_bits=bits), parts)
         fit = fit_layer(seen, layer.grid, need.registers(layer.depth))
-        fit = _with_units(fit, _finest_unit(editor, node.outputs[0]) / layer.grid.step)
+        finest = _finest_unit(editor, node.outputs[0]) / layer.grid.step
+        factors = np.maximum(finest / fit.scales, 1.0)  # no weight is in finer units than this
+        bias = None if fit.bias is None else np.rint(fit.bias / factors)
+        integers = np.rint(fit.integers / factors[:, None])
+        fit = replace(fit, integers=integers, scales=fit.scales * factors, bias=bias)
         if is_term:
             odd = 1 + 2 * (0 if fit.bias is None else fit.bias) + np.zeros(len(fit.integers))
             fit = replace(fit, integers=2 * fit.integers, scales=fit.scales / 2, bias=odd)
@@ -96,14 +100,6 @@ def _finest_unit(editor: GraphEditor, name: str) -> float:
         elif node.op_type in (*_MOVES, *_CLIPS):
             finest = max([finest, *(_finest_unit(editor, each) for each in node.output)])
     return finest
-
-
-def _with_units(fit: Fit, finest: float) -> Fit:
-    """Returns the fit with no weights in finer units than `finest`: 0, or a power of two."""
-    factors = np.maximum(finest / fit.scales, 1.0)
-    bias = None if fit.bias is None else np.rint(fit.bias / factors)
-    integers = np.rint(fit.integers / factors[:, None])
-    return replace(fit, integers=integers, scales=fit.scales * factors, bias=bias)
 
 
 def _reaches_add(editor: GraphEditor, name: str) -> bool:

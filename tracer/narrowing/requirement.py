@@ -74,9 +74,15 @@ class Need:
     def registers(self, depth: int, kernel: tuple[int, ...] = ()) -> Registers:
         """Returns the registers of sums of `depth` terms, in windows of a `kernel`."""
         if self.machine is not None:
-            groups = _register_groups(self.machine, Terms(depth // math.prod(kernel), kernel))
-            starts = np.cumsum([0, *map(len, groups)])[:-1]
-            return Registers(self, tuple(starts.tolist()), False, tuple(map(int, chain(*groups))))
+            terms = Terms(depth // math.prod(kernel), kernel)
+            groups: list[list[int]] = [[place] for place in range(terms.count)]
+            last = groups  # registers before the last are as wide, so what it holds fits them too
+            for stage in self.machine.order.stages(terms):
+                rows = (row[row >= 0] for row in stage.groups)
+                groups = [[place for index in row for place in groups[index]] for row in rows]
+                last = groups if stage.register is not None else last
+            starts = np.cumsum([0, *map(len, last)])[:-1]
+            return Registers(self, tuple(starts.tolist()), False, tuple(map(int, chain(*last))))
         size = max(depth, 1) if self.tile is None else self.tile
         return Registers(self, tuple(range(0, max(depth, 1), size)), self.tile is None)
 
@@ -84,20 +90,6 @@ class Need:
         """Returns the most terms that a register adds, of sums of `depth` terms."""
         starts = (*self.registers(depth).starts, depth)
         return max(stop - start for start, stop in pairwise(starts))
-
-
-def _register_groups(machine: Accumulator, terms: Terms) -> list[list[int]]:
-    """Returns the terms of each of the last registers of an order before the accumulator.
-
-    Registers before them are as wide, so that sums that the last ones hold fit them too.
-    """
-    groups: list[list[int]] = [[place] for place in range(terms.count)]
-    found = groups
-    for stage in machine.order.stages(terms):
-        rows = (row[row >= 0] for row in stage.groups)
-        groups = [[place for index in row for place in groups[index]] for row in rows]
-        found = groups if stage.register is not None else found
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,17 +139,13 @@ def counted_runs(
             clean = np.ones_like(slow)
         elif not is_busy:
             clean[clean] = ~outliers(times[clean])
-        masks.append(_at_full_speed(speed, clean) if is_busy else clean)
+        if is_busy:  # then those about as fast as the fastest of them
+            fastest = float(np.quantile(speed[clean], _FULL_SPEED))
+            limit = max((1 + _SLOWER) * fastest, fastest + _TICKS * _CLOCK_TICK_US)
+            least = np.sort(speed[clean])[:_LEAST_CLEAN].max()  # so many in any case
+            clean = clean & (speed <= max(limit, least))
+        masks.append(clean)
     return CountedRuns(undelayed[masks[0]], masks[1], total, count, use.others, is_busy, few)
-
-
-def _at_full_speed(times: FloatArray, clean: BoolArray) -> BoolArray:
-    """Returns which of the `clean` runs are about as fast as the fastest of them."""
-    fastest = float(np.quantile(times[clean], _FULL_SPEED))
-    limit = max((1 + _SLOWER) * fastest, fastest + _TICKS * _CLOCK_TICK_US)
-    least = np.sort(times[clean])[:_LEAST_CLEAN].max()  # so many in any case
-    fast: BoolArray = clean & (times <= max(limit, least))
-    return fast
 
 
 def outliers(values: FloatArray) -> BoolArray:

@@ -351,8 +351,10 @@ def tiled(
     inner = replace(a, scaling="none", promote=None)
     for first in range(0, left.shape[1], a.promote or 1):
         part = slice(first, first + (a.promote or 1))
-        terms = _unfilled(elements[:, part], columns[part])
-        tile = summed(*terms, np.zeros_like(start), inner)
+        used = np.flatnonzero((elements[:, part] != 0).any(0) | (columns[part] != 0).any(1))
+        end = first + int(used[-1]) + 1 if used.size else first
+        part = slice(first, end)  # the zeros after it fill up the tile
+        tile = summed(elements[:, part], columns[part], np.zeros_like(start), inner)
         exact = scales[:, first, None] * column_scales[first]
         factor = exact.astype(np.float32).astype(np.float64)
         state.values = state.put(odd_sum(state.values, tile.values * factor), SINGLE)
@@ -361,13 +363,6 @@ def tiled(
         state.swamped += tile.swamped
         state.overflowed |= tile.overflowed
     return state
-
-
-def _unfilled(left: Array, right: Array) -> tuple[Array, Array]:
-    """Returns (M, k) and (k, P) without the zeros at their end, which fill up a tile."""
-    used = np.flatnonzero((left != 0).any(0) | (right != 0).any(1))
-    size = int(used[-1]) + 1 if used.size else 0
-    return left[:, :size], right[:size]
 
 
 _RULES: Mapping[Rule, Callable[[Array, Array, Array, BlockFma], tuple[Array, Array]]] = {

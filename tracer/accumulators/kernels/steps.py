@@ -75,11 +75,6 @@ def _count(rule: Rule, v: Vectors, added: Any, state: list[Any], limit: Any) -> 
     return [value, b.bitcast(events, v.kind)]
 
 
-def _extremes(v: Vectors, added: Any, state: list[Any], limit: Any) -> list[Any]:
-    low, high = state
-    return [added, v.least(low, added), v.greatest_from_zero(high, added)]
-
-
 def _product(
     rule: Rule | None, rounding: str | None, v: Vectors, words: Words, factor: Any, column: Any
 ) -> Any:
@@ -123,7 +118,12 @@ def _rounded(rounding: str, v: Vectors, lane: Any) -> Any:
     return v.rounded(up, ROUNDINGS[rounding])
 
 
-EXTREMES = Step(2, _extremes)
+EXTREMES = Step(
+    2,
+    lambda v, added, state, limit: [
+        added, v.least(state[0], added), v.greatest_from_zero(state[1], added),
+    ],
+)  # fmt: skip
 """The states are the least and the greatest sum so far, 0 among them."""
 
 FREE = Step(1, lambda v, added, state, limit: [added, *state])

@@ -432,18 +432,8 @@ def whole_number(what: str, value: object) -> int:
 
 def needed(values: Array, symmetric: bool = False) -> Array:
     """Returns the bits of two's complement, int64, that hold each of `values`, int64."""
-    return _bits(_magnitude(values, symmetric))
-
-
-def _magnitude(values: Array, symmetric: bool) -> Array:
-    """Returns n for n >= 0, else -n (symmetric) or -n - 1 (two's complement), uint64."""
-    return (np.abs(values) if symmetric else values ^ (values >> 63)).view(np.uint64)
-
-
-def _bits(magnitude: Array) -> Array:
-    """Returns the position of the highest set bit, plus one for the sign.
-
-    The exponent of a float64 is this position; the bit below is cleared so that rounding to
-    float64 cannot change the exponent.
-    """
-    return (((magnitude & ~(magnitude >> np.uint64(1))) + 0.5).view(np.int64) >> 52) - 1021
+    # n for n >= 0, else -n (symmetric) or -n - 1
+    sizes = (np.abs(values) if symmetric else values ^ (values >> 63)).view(np.uint64)
+    # The position of the highest set bit is the exponent of a float64, plus one for the sign; the
+    # bit below is cleared, so that rounding to float64 cannot change the exponent.
+    return (((sizes & ~(sizes >> np.uint64(1))) + 0.5).view(np.int64) >> 52) - 1021

@@ -358,9 +358,9 @@ def _inner_bits(
     None where no stage has a register of its own, and for sums of nothing.
     """
     stages = accumulator.order.stages(terms) if products.low.size else ()
-    own = [n for n, stage in enumerate(stages) if stage.register or stage.spill]
+    having = [n for n, stage in enumerate(stages) if stage.register or stage.spill]
     needed, values = [], products
-    for stage in stages[: max(own, default=-1) + 1]:
+    for stage in stages[: max(having, default=-1) + 1]:
         if stage.spill is not None:
             if not accumulator.is_bias_first:
                 start = start.map_ends(np.zeros_like)
@@ -373,16 +373,14 @@ def _inner_bits(
             reached = Interval(sums.low.min((1, 2)), sums.high.max((1, 2)))
             needed.append((reached, stage.register))
         values = sums.map_ends(itemgetter((..., -1))).shifted(stage.shift)
-    widths = [_register_bits(reached.with_zero(), each, accumulator) for reached, each in needed]
+    widths = []
+    for reached, register in needed:
+        convention: Convention = "unsigned" if register.unsigned else "twos-complement"
+        if accumulator.convention == "magnitude" and not register.unsigned:
+            convention = accumulator.convention
+        own = Accumulator(NARROWEST, register.overflow, convention=convention)
+        widths.append(_bits(reached.with_zero(), own))
     return reduce(np.maximum, widths) if widths else None
-
-
-def _register_bits(reached: Interval, register: Register, accumulator: Accumulator) -> Array:
-    """Returns the widths (M) of a register of a stage."""
-    convention: Convention = "unsigned" if register.unsigned else "twos-complement"
-    if accumulator.convention == "magnitude" and not register.unsigned:
-        convention = accumulator.convention
-    return _bits(reached, Accumulator(NARROWEST, register.overflow, convention=convention))
 
 
 def _total(terms: Array) -> Array:

@@ -44,8 +44,13 @@ class _Ran:
 def compare(call: BitArguments) -> BitComparison:
     """Compares every side with the first one, or with the other machine."""
     rules = KnownRules()
-    compared = _with_machine(call, rules) if call.machine else _here(call, rules)
-    result = BitComparison(*compared)
+    if call.machine:
+        path = Path(call.machine)
+        machine = fingerprint.read(path)
+        sides = [_compare_machine(side, machine, path, call, rules) for side in _onnx_sides(call)]
+        result = BitComparison("this machine", tuple(sides))
+    else:
+        result = BitComparison(*_here(call, rules))
     rules.store()
     return result
 
@@ -145,15 +150,6 @@ def _outputs(
         )  # fmt: skip
 
 
-def _with_machine(call: BitArguments, rules: KnownRules) -> tuple[str, tuple[SideBits, ...]]:
-    assert call.machine is not None
-    path = Path(call.machine)
-    machine = fingerprint.read(path)
-    return "this machine", tuple(
-        _compare_machine(side, machine, path, call, rules) for side in _onnx_sides(call)
-    )
-
-
 def _compare_machine(
     side: OnnxSide, machine: Fingerprint, path: Path, call: BitArguments, rules: KnownRules
 ) -> SideBits:
@@ -172,7 +168,11 @@ def _compare_machine(
         proof = runs.replay_graph(there.graph, there.rule_of, drawn)
         exact = fingerprint.digests(proof.outputs) == print_.outputs
         if not exact:
-            return SideBits(label, 0, None, (), False, _first_unknown(print_, proof))
+            kernels = plural(len(print_.nodes), "kernel")
+            known = f"{print_.known_rules} of {kernels} have a known rule there"
+            first = next(iter(proof.without_rule.values()), "")
+            unknown = f"{known}; the first other one: {first}" if first else known
+            return SideBits(label, 0, None, (), False, unknown)
         replayed = runs.replay_graph(there.graph, there.rule_of, feeds, keep=True)
     except NotKnown as reason:
         raise InputError(
@@ -183,12 +183,6 @@ def _compare_machine(
     found, nodes = causes.first_difference(here.side, other)
     outputs = tuple(_outputs(here.outputs, replayed.outputs, False))
     return SideBits(label, nodes, found, outputs, exact)
-
-
-def _first_unknown(print_: ModelPrint, proof: runs.ReplayedRun) -> str:
-    known = f"{print_.known_rules} of {plural(len(print_.nodes), 'kernel')} have a known rule there"
-    reason = next(iter(proof.without_rule.values()), "")
-    return f"{known}; the first other one: {reason}" if reason else known
 
 
 def _print_of(side: OnnxSide, machine: Fingerprint, path: Path) -> ModelPrint:

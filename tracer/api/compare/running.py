@@ -62,69 +62,63 @@ Blocks = list[FloatArray]
 def compare(call: CompareArguments) -> Comparison:
     """Compares the sides in time and work, and in scores and values if these are asked for."""
     with with_releases(open_sides(call.sides, call.settings), call.report) as chosen:
-        return _compared(chosen, call)
-
-
-def _compared(chosen: Sequence[NamedSide], call: CompareArguments) -> Comparison:
-    folder = TemporaryFolder()  # goes when this call ends
-    settings, progress, scoring = call.settings, call.report, None
-    if call.test is not None:
-        data = Samples(str(call.test), call.test_limit, Path(call.data_dir))
-        scoring = values.Scoring(data, call.metrics or ())
-        values.check_scoring(chosen, scoring)
-    if call.threads:
-        chosen = naming.at_each_threads(chosen, call.threads)
-    named, divisions = naming.with_own_inputs(chosen, settings, folder.path)
-    arrays = naming.shared_inputs(named, settings)
-    run_now, pace = measure(naming.live_sides(named, arrays), call.by, settings, progress)
-    measurements = iter(run_now)
-    compared = [
-        recorded_side(side.label, side.trace, settings.batch)
-        if isinstance(side, Recorded)
-        else next(measurements)
-        for side in named
-    ]
-    comparison = compare_sides(compared, call.by, call.depth)
-    notes = [*comparison.notes, *divisions, *pace]
-    scores, numbers = tuple[Scores, ...](), tuple[Numbers, ...]()
-    if scoring is not None and not signals.ending():
-        scores, unscored = values.compare_scores(named, scoring, settings, progress)
-        notes += unscored
-    if call.tolerance is not None and not signals.ending():
-        numbers, unequal = values.compare_values(named, arrays, settings, call.tolerance)
-        notes += unequal
-    gates = [] if call.fail_above is None else [not_slower(call.fail_above)]
-    if call.fail_unless_within is not None:
-        gates.append(equivalent(call.fail_unless_within))
-    verdicts = verdicts_of(comparison.totals, gates)
-    return replace(
-        comparison, notes=tuple(notes), scores=scores, numbers=numbers, verdicts=verdicts
-    )
+        folder = TemporaryFolder()  # goes when this call ends
+        settings, progress, scoring = call.settings, call.report, None
+        if call.test is not None:
+            data = Samples(str(call.test), call.test_limit, Path(call.data_dir))
+            scoring = values.Scoring(data, call.metrics or ())
+            values.check_scoring(chosen, scoring)
+        if call.threads:
+            chosen = naming.at_each_threads(chosen, call.threads)
+        named, divisions = naming.with_own_inputs(chosen, settings, folder.path)
+        arrays = naming.shared_inputs(named, settings)
+        run_now, pace = measure(naming.live_sides(named, arrays), call.by, settings, progress)
+        measurements = iter(run_now)
+        compared = [
+            recorded_side(side.label, side.trace, settings.batch)
+            if isinstance(side, Recorded)
+            else next(measurements)
+            for side in named
+        ]
+        comparison = compare_sides(compared, call.by, call.depth)
+        notes = [*comparison.notes, *divisions, *pace]
+        scores, numbers = tuple[Scores, ...](), tuple[Numbers, ...]()
+        if scoring is not None and not signals.ending():
+            scores, unscored = values.compare_scores(named, scoring, settings, progress)
+            notes += unscored
+        if call.tolerance is not None and not signals.ending():
+            numbers, unequal = values.compare_values(named, arrays, settings, call.tolerance)
+            notes += unequal
+        gates = [] if call.fail_above is None else [not_slower(call.fail_above)]
+        if call.fail_unless_within is not None:
+            gates.append(equivalent(call.fail_unless_within))
+        verdicts = verdicts_of(comparison.totals, gates)
+        return replace(
+            comparison, notes=tuple(notes), scores=scores, numbers=numbers, verdicts=verdicts
+        )
 
 
 def sweep(call: SweepArguments) -> Sweeps:
     """Compares the batch sizes of each side."""
     with with_releases(open_sides(call.sides, call.settings), call.report) as named:
-        return _swept(named, call)
-
-
-def _swept(named: Sequence[NamedSide], call: SweepArguments) -> Sweeps:
-    settings, batches = call.settings, call.batches
-    by_batch: list[list[LiveSide]] = []
-    for batch in batches:
-        arrays = naming.shared_inputs(named, replace(settings, batch=batch))
-        by_batch.append([replace(side, batch=batch) for side in naming.live_sides(named, arrays)])
-    live = [side for group in zip(*by_batch, strict=True) for side in group]
-    measurements = iter(measure(live, "op", settings, call.report)[0])
-    return Sweeps(
-        sweep_of(
-            side.label,
-            [recorded_side(side.label, side.trace, batch) for batch in batches]
-            if isinstance(side, Recorded)
-            else [next(measurements) for _ in batches],
+        settings, batches = call.settings, call.batches
+        by_batch: list[list[LiveSide]] = []
+        for batch in batches:
+            arrays = naming.shared_inputs(named, replace(settings, batch=batch))
+            by_batch.append(
+                [replace(side, batch=batch) for side in naming.live_sides(named, arrays)]
+            )
+        live = [side for group in zip(*by_batch, strict=True) for side in group]
+        measurements = iter(measure(live, "op", settings, call.report)[0])
+        return Sweeps(
+            sweep_of(
+                side.label,
+                [recorded_side(side.label, side.trace, batch) for batch in batches]
+                if isinstance(side, Recorded)
+                else [next(measurements) for _ in batches],
+            )
+            for side in named
         )
-        for side in named
-    )
 
 
 def open_sides(sides: Sequence[str | Path | Trace], settings: SideSettings) -> list[NamedSide]:

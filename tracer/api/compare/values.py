@@ -187,8 +187,13 @@ def _of_framework(side: FrameworkSide, arrays: Arrays, settings: SideSettings) -
     )
     device, products = side.on(settings), dict[str, float]()
     if device != "cpu":
+        from tracer.host.card import multiplied_as  # imports torch
+
         model.to(device)
-        products = _rounded_products()
+        convolutions = operators.product_types(operators.CONVOLUTION, operators.TRANSPOSED)
+        for name in operators.PRODUCTS:  # a card knows those that torch computes in TF32 by less
+            if multiplied_as("conv" if name in convolutions else "matmul") == TF32:
+                products[name] = TF32_SHARE
     exporter = exporter_of(model, side.framework)
     with failing_clearly(model, arrays):
         outputs = exporter.run(model, arrays)
@@ -208,15 +213,6 @@ def _of_framework(side: FrameworkSide, arrays: Arrays, settings: SideSettings) -
     tensors_by_name = conversion.values(arrays)
     values = _by_node(side.label, exported, feeds, outputs, tensors_by_name)
     return _RunSide(side, exported, feeds, values, products=products)
-
-
-def _rounded_products() -> dict[str, float]:
-    """Returns how exactly a card knows the products that torch computes in TF32, by operator."""
-    from tracer.host.card import multiplied_as  # imports torch
-
-    convolutions = operators.product_types(operators.CONVOLUTION, operators.TRANSPOSED)
-    kinds = {name: "conv" if name in convolutions else "matmul" for name in operators.PRODUCTS}
-    return {name: TF32_SHARE for name, kind in kinds.items() if multiplied_as(kind) == TF32}
 
 
 def _by_node(

@@ -43,32 +43,24 @@ def check_costs(given: Arguments) -> None:
 @operator("DynamicTimeWarping", domain=MICROSOFT, check=check_costs)
 def dynamic_time_warping(input: Array) -> Array:
     """Returns the cheapest path through costs (M, N), from corner to corner: int32 [2, steps]."""
-    moves = _moves(input.reshape(input.shape[-2:]))
-    row, column = moves.shape[0] - 1, moves.shape[1] - 1
+    rows, columns = input.shape[-2:]
+    costs = input.reshape(rows, columns)
+    limits.allow((rows + 1, columns + 1), np.float32)
+    total = np.full((rows + 1, columns + 1), np.inf, np.float32)
+    total[0, 0] = 0
+    moves = np.zeros((rows, columns), np.int8)  # by which it enters each point; ties go by column
+    for diagonal in range(rows + columns - 1):  # points of an anti-diagonal do not need each other
+        i = np.arange(max(0, diagonal - columns + 1), min(rows, diagonal + 1))
+        j = diagonal - i
+        both, up, left = total[i, j], total[i, j + 1], total[i + 1, j]
+        taken = np.where((both < up) & (both < left), _BOTH,
+                         np.where((up < both) & (up < left), _ROW, _COLUMN))  # fmt: skip
+        moves[i, j] = taken
+        total[i + 1, j + 1] = costs[i, j] + np.choose(taken, [both, up, left])
+    row, column = rows - 1, columns - 1
     path = [(row, column)]
     while row or column:
         move = _COLUMN if not row else _ROW if not column else moves[row, column]
         row, column = row - (move != _COLUMN), column - (move != _ROW)
         path.append((row, column))
     return np.array(path[::-1], np.int32).T
-
-
-def _moves(costs: Array) -> Array:
-    """Returns the move by which the cheapest path enters each point, int8; ties go by column.
-
-    Points of one anti-diagonal are independent of each other.
-    """
-    rows, columns = costs.shape
-    limits.allow((rows + 1, columns + 1), np.float32)
-    total = np.full((rows + 1, columns + 1), np.inf, np.float32)
-    total[0, 0] = 0
-    moves = np.zeros((rows, columns), np.int8)
-    for diagonal in range(rows + columns - 1):
-        i = np.arange(max(0, diagonal - columns + 1), min(rows, diagonal + 1))
-        j = diagonal - i
-        both, row, column = total[i, j], total[i, j + 1], total[i + 1, j]
-        taken = np.where((both < row) & (both < column), _BOTH,
-                         np.where((row < both) & (row < column), _ROW, _COLUMN))  # fmt: skip
-        moves[i, j] = taken
-        total[i + 1, j + 1] = costs[i, j] + np.choose(taken, [both, row, column])
-    return moves
