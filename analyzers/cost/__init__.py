@@ -131,7 +131,16 @@ def cost(
         if row.count is None
     }
     unknown = tuple(f"{key}: {reason}" for key, (reason, _) in reasons.items())
-    totals = _totals(columns, parameters.united(weights.values()))
+    # the sums of what is known; a weight that several nodes share counts once
+    totals: dict[str, int | float | None] = {}
+    for name, values in columns.items():
+        known = [value for value in values if value is not None]
+        totals[name] = sum(known) if known or not values else None
+    every = parameters.united(weights.values())
+    totals["params"], totals["param_bytes"] = parameters.size(every), parameters.nbytes(every)
+    complete = [row for row in _flops_and_bytes(columns) if None not in row]
+    whole = [sum(filter(None, column)) for column in zip(*complete, strict=True)]
+    totals["intensity"] = _intensity(*whole) if complete else None
     data = {name: pd.array(values, dtype="Int64") for name, values in columns.items()}
     table = pd.DataFrame(data, index=pd.Index(tuple(rows), name="node", dtype="object"))
     intensities = [_intensity(*row) for row in _flops_and_bytes(columns)]
@@ -203,22 +212,6 @@ def _times(value: int | None, repeats: float) -> int | None:
     whole = isinstance(repeats, int) or repeats.is_integer()
     product = value * int(repeats) if whole else round(value * repeats)
     return product if product <= LARGEST else None
-
-
-def _totals(
-    columns: Mapping[str, list[int | None]], weights: parameters.Weights
-) -> dict[str, int | float | None]:
-    """Sums the known values; a weight that several nodes share counts once."""
-    totals: dict[str, int | float | None] = {}
-    for name, values in columns.items():
-        known = [value for value in values if value is not None]
-        totals[name] = sum(known) if known or not values else None
-    totals["params"] = parameters.size(weights)
-    totals["param_bytes"] = parameters.nbytes(weights)
-    complete = [row for row in _flops_and_bytes(columns) if None not in row]
-    sums = [sum(filter(None, column)) for column in zip(*complete, strict=True)]
-    totals["intensity"] = _intensity(*sums) if complete else None
-    return totals
 
 
 def _flops_and_bytes(columns: Mapping[str, list[int | None]]) -> Iterable[tuple[int | None, ...]]:

@@ -178,8 +178,15 @@ class Interpreter:
             )
         names = self._plan.outputs if output_names is None else output_names
         fed = self._overridable.intersection(feeds)
-        if fed:
-            return self._overridden(fed, names, feeds)
+        if fed:  # weights that the model lists among its inputs
+            if fed not in self._overriding:
+                fed_weights = with_fed_weights(self.model, fed)
+                self._overriding[fed] = Interpreter(fed_weights, **self._settings)
+            prepared = self._overriding[fed].with_observers(*self._observers)
+            prepared._threads = self._threads
+            overridden = prepared.run(names, feeds)
+            self.peak_bytes = prepared.peak_bytes
+            return overridden
         inputs = self._inputs(feeds)
         with self._running(inputs) as execution:
             outputs = execution.graph(self._plan, inputs)
@@ -188,19 +195,6 @@ class Interpreter:
             value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value
             for value in (by_name[name] for name in names)
         ]
-
-    def _overridden(
-        self, fed: frozenset[str], names: Sequence[str], feeds: Mapping[str, Value]
-    ) -> list[Value]:
-        """Returns the outputs for feeds of weights that the model lists among its inputs."""
-        if fed not in self._overriding:
-            fed_weights = with_fed_weights(self.model, fed)
-            self._overriding[fed] = Interpreter(fed_weights, **self._settings)
-        prepared = self._overriding[fed].with_observers(*self._observers)
-        prepared._threads = self._threads
-        outputs = prepared.run(names, feeds)
-        self.peak_bytes = prepared.peak_bytes
-        return outputs
 
     def begin(self, feeds: Mapping[str, Value]) -> dict[str, Value]:
         """Returns the values alive before the first step. Raises the errors of `run`."""

@@ -347,23 +347,16 @@ class _Problem:
         height = max(_MOST_NUMBERS // (self.layer.depth * steps), 1)
         for start in range(0, len(units), height):
             part = slice(start, start + height)
-            integers, bias, errors = self._rounded(group, part, units[part].ravel())
+            flat = units[part].ravel()  # of each row all its units in turn
+            moments = group.moments.of_rows(part, steps)
+            weights = np.repeat(group.ideal[part], steps, 0) / flat[:, None]
+            expected = np.rint(moments.wanted / flat - moments.of_mean(weights))
+            integers = round_within(weights, group.inputs, self._limits(expected))
+            bias = np.rint(moments.wanted / flat - moments.of_mean(integers))
+            bias = _clip_bias(bias, integers, self._limits(np.zeros(len(flat))), self.registers)
+            errors = moments.error(integers, flat, bias * flat)
             integers = integers.reshape(-1, steps, self.layer.depth)
             yield integers, units[part], bias.reshape(-1, steps), errors.reshape(-1, steps)
-
-    def _rounded(
-        self, group: _Group, part: slice, units: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Returns integers, biases and errors of some rows, each for all its units in turn."""
-        ideal = group.ideal[part]
-        steps = len(units) // len(ideal)
-        moments = group.moments.of_rows(part, steps)
-        weights = np.repeat(ideal, steps, 0) / units[:, None]
-        expected = np.rint(moments.wanted / units - moments.of_mean(weights))
-        integers = round_within(weights, group.inputs, self._limits(expected))
-        bias = np.rint(moments.wanted / units - moments.of_mean(integers))
-        bias = _clip_bias(bias, integers, self._limits(np.zeros(len(units))), self.registers)
-        return integers, bias, moments.error(integers, units, bias * units)
 
     def _limits(self, bias: FloatArray) -> Limits:
         return _limits(self.layer, self.grid, self.registers, bias)

@@ -126,11 +126,16 @@ class DaskPool:
         if seat.is_gone:
             return  # the dispatcher has dealt the task again
         try:
+            sent = self._sent.get(task.job)
+            # again where all that had it are gone
+            if sent is None or sent.status in ("cancelled", "lost", "error"):
+                data = self._data[task.job]
+                sent = self._sent[task.job] = self._client.scatter(data, direct=False, hash=False)
             future = self._client.submit(
                 run,
                 task,
                 self._threads or seat.threads,
-                self._copies(task.job),
+                sent,
                 workers=[seat.name],
                 allow_other_workers=False,
                 pure=False,
@@ -164,13 +169,6 @@ class DaskPool:
                         done(result, None)
                     elif self._client.status == "running":
                         done(None, LostError("the worker was lost"))
-
-    def _copies(self, job: str) -> Any:
-        """The job on the workers; it is sent again where all that had it are gone."""
-        sent = self._sent.get(job)
-        if sent is None or sent.status in ("cancelled", "lost", "error"):
-            sent = self._sent[job] = self._client.scatter(self._data[job], direct=False, hash=False)
-        return sent
 
     def _watch(self) -> None:
         """Follows who joins and leaves, until the pool is closed or the cluster is gone."""

@@ -455,18 +455,11 @@ def _input(known: Inference, node: Node, index: int) -> Array | None:
     value = None
     if kind.dtype in _INTEGERS:
         value = known.input_value(node, index)
-        value = _stored(node, node.inputs[index]) if value is None else value
+        if value is None:  # in the file, and too large for shape inference, as groups are
+            stored = (each for scope in node.scope.outward() for each in scope.graph.initializer)
+            weight = next((each for each in stored if each.name == node.inputs[index]), None)
+            if weight is not None and not weight.external_data:
+                value = values.from_tensor(weight)
     return (
         shaped(np.dtype(values.scalar_type(kind.dtype)), kind.concrete) if value is None else value
     )
-
-
-def _stored(node: Node, name: str) -> Array | None:
-    """Returns a weight in the file that is too large for shape inference, as groups are."""
-    scope: Scope | None = node.scope
-    while scope is not None:
-        weight = next((each for each in scope.graph.initializer if each.name == name), None)
-        if weight is not None:
-            return None if weight.external_data else values.from_tensor(weight)
-        scope = scope.parent
-    return None

@@ -132,7 +132,20 @@ def compare(
         return Difference(None, None, None, None, "" if same else "the values differ")
     if not ours.size:
         return Difference(0.0, 0.0, 0.0, None, "")
-    return _compare_tensors(ours, theirs, tolerance, precision or Precision.of(theirs.dtype))
+    if np.array_equal(ours, theirs):  # most constants, at a tenth of the cost
+        return Difference(0.0, 0.0, 0.0, 1.0 if (theirs != 0).any() else None, "")
+    finite, reference = _finite(ours, theirs)
+    errors = finite - reference
+    largest, typical = float(np.abs(errors).max(initial=0.0)), rms(errors)
+    scale, usual = float(np.abs(reference).max(initial=0.0)), rms(reference)
+    odd = int(_odd(ours, theirs).sum())
+    shares = _ratio(largest, scale), _ratio(typical, usual)
+    precision = precision or Precision.of(theirs.dtype)
+    fault = _fault((largest, scale), (typical, usual), theirs.dtype, tolerance, precision)
+    if odd:
+        fault = f"{odd:,} of {theirs.size:,} values are NaN or infinite on one side alone"
+        largest, shares = np.inf, (np.inf, np.inf)
+    return Difference(largest, *shares, _cosine(finite, reference), fault)
 
 
 def worst(differences: Sequence[Difference]) -> Difference:
@@ -164,24 +177,6 @@ def rms(values: Array) -> float:
     """Returns the root mean square of finite values, in float64; 0 of no values."""
     scaled, scale = _scaled(values)
     return scale * float(np.sqrt(np.mean(np.abs(scaled) ** 2))) if scale else 0.0
-
-
-def _compare_tensors(
-    ours: Array, theirs: Array, tolerance: Tolerance, precision: Precision
-) -> Difference:
-    if np.array_equal(ours, theirs):  # most constants, at a tenth of the cost
-        return Difference(0.0, 0.0, 0.0, 1.0 if (theirs != 0).any() else None, "")
-    finite, reference = _finite(ours, theirs)
-    errors = finite - reference
-    largest, typical = float(np.abs(errors).max(initial=0.0)), rms(errors)
-    scale, usual = float(np.abs(reference).max(initial=0.0)), rms(reference)
-    odd = int(_odd(ours, theirs).sum())
-    shares = _ratio(largest, scale), _ratio(typical, usual)
-    fault = _fault((largest, scale), (typical, usual), theirs.dtype, tolerance, precision)
-    if odd:
-        fault = f"{odd:,} of {theirs.size:,} values are NaN or infinite on one side alone"
-        largest, shares = np.inf, (np.inf, np.inf)
-    return Difference(largest, *shares, _cosine(finite, reference), fault)
 
 
 def _fault(

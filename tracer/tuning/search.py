@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -133,7 +133,12 @@ class Search:
         One replaces another form of the same change.
         """
         steps: Steps = ()
-        tried = list(_promising(judge, candidates))
+        best: dict[str, float] = {}
+        tried = []  # of each change its best form, and forms close to it
+        for rank, index in sorted((judge.rank(each), n) for n, each in enumerate(candidates)):
+            name = candidates[index].steps[0].change.name
+            if rank < 1 and rank <= _CLOSE * best.setdefault(name, rank):
+                tried.append(candidates[index])
         for index, candidate in enumerate(tried):
             seconds = self._seconds_left(_TOGETHER) / (len(tried) - index)
             if not seconds:
@@ -168,16 +173,6 @@ class Search:
     def _setup(self, candidate: Candidate) -> Setup:
         assert candidate.setup is not None  # those without one have a fault
         return candidate.setup
-
-
-def _promising(judge: Judge, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
-    """Yields what may help, best first; of each change its best form, and forms close to it."""
-    ranked = sorted((judge.rank(each), index) for index, each in enumerate(candidates))
-    best: dict[str, float] = {}
-    for rank, index in ranked:
-        name = candidates[index].steps[0].change.name
-        if rank < 1 and rank <= _CLOSE * best.setdefault(name, rank):
-            yield candidates[index]
 
 
 def _gains(contrast: Contrast) -> bool:

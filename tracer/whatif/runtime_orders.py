@@ -198,7 +198,14 @@ def order_of_floats(own: Kernel, kernel: Kernel, facts: Mapping[str, Any]) -> Ke
 
     Raises NotKnown for an order, or a place of the bias, that accumulators do not have.
     """
-    terms, sums = _terms(own), _commonest(facts)
+    if "cells" not in facts:
+        raise NotKnown("its rule has no order of additions")
+    counts: dict[int, int] = defaultdict(int)
+    heights, widths = (np.diff(facts[name], prepend=0) for name in ("rows", "columns"))
+    for height, row in zip(heights, facts["cells"], strict=True):
+        for width, number in zip(widths, row, strict=True):
+            counts[number] += height * width
+    terms, sums = _terms(own), facts["sums"][max(counts, key=lambda n: counts[n])]
     branches = order_trees.branches_of_program(sums["program"])
     order = order_trees.order_of_tree(branches, terms)
     if order is None:
@@ -220,16 +227,3 @@ def _terms(own: Kernel) -> Terms:
         return Terms(weights[1], weights[2:])
     turned = len(weights) > 1 and not own.attributes.get("transB")
     return Terms(weights[-2] if turned else weights[-1])
-
-
-def _commonest(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the sums that most places of an output have."""
-    if "cells" not in facts:
-        raise NotKnown("its rule has no order of additions")
-    counts: dict[int, int] = defaultdict(int)
-    heights, widths = (np.diff(facts[name], prepend=0) for name in ("rows", "columns"))
-    for height, row in zip(heights, facts["cells"], strict=True):
-        for width, number in zip(widths, row, strict=True):
-            counts[number] += height * width
-    found: Mapping[str, Any] = facts["sums"][max(counts, key=lambda n: counts[n])]
-    return found

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracer.accumulators.spec import Overflow, Register
 from tracer.accumulators.spec.accumulator import Accumulator, rounded, shifted
-from tracer.accumulators.spec.orders import Level, Stage, Terms
+from tracer.accumulators.spec.orders import Level, Terms
 from tracer.accumulators.statistics.partial_sums import Clipped, UnlimitedSums
 from tracer.support.types import Array
 
@@ -79,17 +79,6 @@ def _products(left: Array, right: Array, accumulator: Accumulator) -> Array:
     return products << shift
 
 
-def _products_taken(stages: tuple[Stage, ...], count: int) -> Array:
-    """The number of products (count,) that have been taken with each of them, depth first."""
-    order = np.zeros(1, np.intp)
-    for stage in reversed(stages):
-        order = stage.groups[order].ravel()
-        order = order[order >= 0]
-    taken = np.zeros(count, np.int64)
-    taken[order] = np.arange(1, len(order) + 1)
-    return taken
-
-
 class _Run:
     """Adds up stage by stage; records extremes if unlimited, events if limited, and clips.
 
@@ -108,7 +97,13 @@ class _Run:
         order = self._accumulator.order
         values = order.arrange(products, bias if first else np.zeros_like(bias))
         stages = order.stages(terms)
-        taken = _products_taken(stages, products.shape[-1])
+        # how many products have been taken with each of them, depth first
+        walk = np.zeros(1, np.intp)
+        for stage in reversed(stages):
+            walk = stage.groups[walk].ravel()
+            walk = walk[walk >= 0]
+        taken = np.zeros(products.shape[-1], np.int64)
+        taken[walk] = np.arange(1, len(walk) + 1)
         for stage in stages:
             taken = np.where(stage.groups >= 0, taken[stage.groups], 0)
             taken = np.maximum.accumulate(taken, axis=1)

@@ -37,7 +37,7 @@ from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
 from tracer.graph.model import Node
 from tracer.interpreter import values
-from tracer.interpreter.numeric.block_weights import BlockWeights, unpacked
+from tracer.interpreter.numeric.block_weights import unpacked
 from tracer.interpreter.numeric.tensors import nonnegative_axis
 from tracer.interpreter.operators import MICROSOFT
 from tracer.interpreter.ops.packed_weights import (
@@ -227,7 +227,13 @@ def matmul_nbits(operands: NodeOperands) -> ComputeSums:
         product = packed_product(*inputs, **operands.attributes)
         weights, after = product.weights, runner.accumulator.is_zero_point_in_sum
         if after not in kept:
-            kept[after] = _numbers(weights, not after)
+            rows, blocks = weights.scales.shape
+            kind = np.int8 if weights.bits < np.iinfo(np.int8).bits else np.int16
+            codes = unpacked(weights.codes, weights.bits, blocks * weights.block).astype(kind)
+            if not after:
+                codes = codes - np.repeat(weights.zeros.astype(kind), weights.block, axis=1)
+            codes[:, weights.depth :] = 0
+            kept[after] = codes.reshape(rows, blocks, weights.block)
         activations, steps = rounded_activations(product.rows, weights)
         # a NaN or an infinity makes the scale of its block NaN or infinite, and so the output
         activations = np.where(np.isnan(activations), 0, activations).astype(np.int8)
@@ -307,14 +313,3 @@ def _check(operands: NodeOperands) -> None:
             f"onnxruntime multiplies floats for {bits} bits in blocks of {block}, or zero points "
             "that are floats"
         )
-
-
-def _numbers(weights: BlockWeights, centred: bool) -> Array:
-    """Codes, minus zero points if `centred`, (N, blocks, block); 0 beyond the depth."""
-    rows, blocks = weights.scales.shape
-    kind = np.int8 if weights.bits < np.iinfo(np.int8).bits else np.int16
-    codes = unpacked(weights.codes, weights.bits, blocks * weights.block).astype(kind)
-    if centred:
-        codes = codes - np.repeat(weights.zeros.astype(kind), weights.block, axis=1)
-    codes[:, weights.depth :] = 0
-    return codes.reshape(rows, blocks, weights.block)

@@ -66,8 +66,7 @@ def _here(call: BitArguments, rules: KnownRules) -> tuple[str, tuple[SideBits, .
         raise UsageError("one side alone cannot be compared", "Name two or more, or --machine.")
     largest = max(variants, key=lambda side: side.batch or 0)
     feeds = largest.request(settings).feeds().feeds
-    run = [_run(side, _first_rows(feeds, largest, side), settings, rules) for side in variants]
-    first, *others = run
+    first, *others = (_run(side, largest, feeds, settings, rules) for side in variants)
     return first.label, tuple(_compare(first, other) for other in others)
 
 
@@ -89,17 +88,15 @@ def _onnx_sides(call: BitArguments) -> list[OnnxSide]:
     return [side for side in sides if isinstance(side, OnnxSide)]
 
 
-def _first_rows(feeds: Feeds, largest: OnnxSide, side: OnnxSide) -> Feeds:
-    """Returns the feeds of a side: those of the largest batch, or as many of its first rows."""
-    if side.batch == largest.batch or side.batch is None:
-        return feeds
-    return {
-        name: value[: side.batch] if len(value) == largest.batch else value
-        for name, value in feeds.items()
-    }
-
-
-def _run(side: OnnxSide, feeds: Feeds, settings: SideSettings, rules: KnownRules) -> _Ran:
+def _run(
+    side: OnnxSide, largest: OnnxSide, feeds: Feeds, settings: SideSettings, rules: KnownRules
+) -> _Ran:
+    """Runs a side on the feeds of the largest batch, or on as many of its first rows."""
+    if side.batch not in (None, largest.batch):
+        feeds = {
+            name: value[: side.batch] if len(value) == largest.batch else value
+            for name, value in feeds.items()
+        }
     threads = settings.threads if side.threads is None else side.threads
     level = side.level(settings) or "all"
     label = side.label

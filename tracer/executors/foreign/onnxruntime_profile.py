@@ -191,7 +191,16 @@ def bound_durations(
     gets the duration 0, such a run the longest that is possible.
     """
     runs = profile_events.run_events(events)
-    longest = _longest_runs(events, runs)
+    ts, tid = events.ts[runs], events.tid[runs]
+    span = int(np.ptp(events.ts)) if len(events) else 0
+    others = events.label != MODEL_RUN
+    ends = events.ts[others] + np.clip(events.dur[others], 0, span)
+    longest = int(ends.max(initial=0)) + span - ts  # that each run can be, µs
+    if len(runs) == 1:  # nothing else tells how long it can be
+        longest = np.maximum(longest, events.dur[runs])
+    for thread in np.unique(tid):
+        own = np.flatnonzero(tid == thread)
+        longest[own[:-1]] = np.diff(ts[own]) + _ROUNDING_US
     bounded = events.dur.copy()
     bounded[runs] = np.where(events.dur[runs] < 0, longest, np.minimum(events.dur[runs], longest))
     events, given = replace(events, dur=bounded), events.dur
@@ -201,21 +210,6 @@ def bound_durations(
     spoiled = np.isin(np.arange(len(runs)), around[wrong])
     events = replace(events, dur=np.where(wrong & (events.label != MODEL_RUN), 0, bounded))
     return events, spoiled, _impossible(events.label[wrong], given[wrong], labels)
-
-
-def _longest_runs(events: Events, runs: IntArray) -> IntArray:
-    """Returns how long each run can be, µs."""
-    ts, tid = events.ts[runs], events.tid[runs]
-    span = int(np.ptp(events.ts)) if len(events) else 0
-    others = events.label != MODEL_RUN
-    ends = events.ts[others] + np.clip(events.dur[others], 0, span)
-    longest = int(ends.max(initial=0)) + span - ts
-    if len(runs) == 1:  # nothing else tells how long it can be
-        longest = np.maximum(longest, events.dur[runs])
-    for thread in np.unique(tid):
-        own = np.flatnonzero(tid == thread)
-        longest[own[:-1]] = np.diff(ts[own]) + _ROUNDING_US
-    return longest
 
 
 def _impossible(wrong: IntArray, durations: IntArray, labels: Sequence[Label]) -> tuple[str, ...]:

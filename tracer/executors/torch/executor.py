@@ -176,8 +176,17 @@ class _Recording:
     def observe(self) -> None:
         """Records types and memory in a run of its own, and counts the spans of a run."""
         self.step.clear()  # torch warns when memory is freed that was not allocated in the session
-        if self.calls.on_device:
-            self.memory = tuple(_memory_of(self.step))
+        if self.calls.on_device:  # how much of its memory a run needs, as its allocator tells
+            before = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
+            self.step.timed()
+            peak, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+            self.memory = (
+                f"memory of the card: {peak / 1e6:,.1f} MB at most in a run, of which "
+                f"{before / 1e6:,.1f} MB are there before it; torch's allocator reserves "
+                f"{reserved / 1e6:,.1f} MB",
+                f"the card is {torch.cuda.get_device_name()}, with CUDA {torch.version.cuda}",
+            )
         with self.modules(), recorded_events(self.step.device, memory=True) as profile:
             self.step.timed()
         run = runs(profile, self.step.device)[0]
@@ -353,19 +362,6 @@ def recorded_events(device: str = "cpu", memory: bool = False) -> Iterator[profi
         profile_memory=memory,
     ) as recorded:
         yield recorded
-
-
-def _memory_of(step: Step) -> Iterator[str]:
-    """Yields how much of the accelerator's memory a run of `step` needs, as its allocator tells."""
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    step.timed()
-    peak, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    yield (
-        f"memory of the card: {peak / 1e6:,.1f} MB at most in a run, of which {before / 1e6:,.1f} "
-        f"MB are there before it; torch's allocator reserves {reserved / 1e6:,.1f} MB"
-    )
-    yield f"the card is {torch.cuda.get_device_name()}, with CUDA {torch.version.cuda}"
 
 
 @cache

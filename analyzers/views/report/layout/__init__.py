@@ -29,7 +29,6 @@ from tracer.analyzers.views.report.layout.hierarchy import (
 )
 from tracer.analyzers.views.text import shorten_name
 from tracer.records.model_info import Topology
-from tracer.support.types import IntArray
 from tracer.text import printable
 
 _LONGEST = 64
@@ -49,7 +48,14 @@ def sequences(kinds: Sequence[int], links: Collection[Link], passing: Sequence[i
     that they overlap. `passing` are the links that pass the beginning of each item: sequences begin
     where few do. A single item repeats like a sequence, and has no range.
     """
-    words = _words(kinds, links)
+    # a number for each item, equal for the same kind that reads the same way back
+    back: list[list[int]] = [[] for _ in kinds]
+    for first, second in links:
+        if OUTSIDE not in (first, second) and second - first < _LONGEST:
+            back[second].append(second - first)
+    numbers: dict[tuple[int, ...], int] = {}
+    ways = ((kind, *sorted(steps)) for kind, steps in zip(kinds, back, strict=True))
+    words = np.array([numbers.setdefault(way, len(numbers)) for way in ways], np.int64)
     longest = min(_LONGEST, len(kinds) // 2)
     found: list[_Stretch] = []
     for length in range(1, longest + 1):
@@ -71,17 +77,6 @@ def sequences(kinds: Sequence[int], links: Collection[Link], passing: Sequence[i
                 begin = min(moved, key=lambda each: passing[each + length])
                 chosen.append(range(begin, stop - length + 1, length))
     return sorted(chosen, key=lambda each: each.start)
-
-
-def _words(kinds: Sequence[int], links: Collection[Link]) -> IntArray:
-    """Returns a number for each item, equal for the same kind that reads the same way back."""
-    back: list[list[int]] = [[] for _ in kinds]
-    for first, second in links:
-        if OUTSIDE not in (first, second) and second - first < _LONGEST:
-            back[second].append(second - first)
-    numbers: dict[tuple[int, ...], int] = {}
-    words = ((kind, *sorted(steps)) for kind, steps in zip(kinds, back, strict=True))
-    return np.array([numbers.setdefault(word, len(numbers)) for word in words], np.int64)
 
 
 MOST_CHILDREN = 400
