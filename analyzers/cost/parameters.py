@@ -19,14 +19,7 @@ import onnx
 
 from tracer.accumulators.engine.tensor_scales import ELEMENTS_KEPT
 from tracer.accumulators.engine.value_ranges import StoredValues, ValueRanges
-from tracer.analyzers.cost.count import (
-    Facts,
-    Operand,
-    Operation,
-    find_rule,
-    known_sum,
-    rule_of,
-)
+from tracer.analyzers.cost.count import Facts, Operand, Operation, find_rule, known_sum, rule_of
 from tracer.graph import operators, provenance, tensor_type
 from tracer.graph.model import Address, Model, Node, Scope, bodies
 from tracer.graph.operators import draws_numbers

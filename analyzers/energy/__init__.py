@@ -20,12 +20,7 @@ import pandas as pd
 from tracer.analyzers.cost import Operands, operands
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.energy import models
-from tracer.analyzers.energy.energy_model import (
-    EnergyModel,
-    EnergyRule,
-    FloatEnergy,
-    Work,
-)
+from tracer.analyzers.energy.energy_model import EnergyModel, EnergyRule, FloatEnergy, Work
 from tracer.analyzers.options import energy_models
 from tracer.errors import InputError, UsageError, refusing
 from tracer.support.files import read_regular

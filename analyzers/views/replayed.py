@@ -10,15 +10,7 @@ import pandas as pd
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.file_formats.json import fields
-from tracer.analyzers.views.page import (
-    Column,
-    Page,
-    Row,
-    Table,
-    facts,
-    name_column,
-    record_table,
-)
+from tracer.analyzers.views.page import Column, Page, Row, Table, facts, name_column, record_table
 from tracer.analyzers.views.text import plural
 from tracer.records.replayed import Replayed, ReplayedKernel
 

@@ -14,14 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from tracer.analyzers.compare import compare
-from tracer.analyzers.compare.bisection import (
-    SLOWER,
-    VALUES,
-    Attempts,
-    Bisection,
-    Round,
-    bisection,
-)
+from tracer.analyzers.compare.bisection import SLOWER, VALUES, Attempts, Bisection, Round, bisection
 from tracer.analyzers.compare.numbers import Numbers
 from tracer.api.bisect import BisectArguments
 from tracer.api.compare import SideSettings, naming, running, values

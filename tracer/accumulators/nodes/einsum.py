@@ -9,11 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracer.accumulators.engine.float_arithmetic import FloatOperands, FloatRunner
-from tracer.accumulators.engine.integer_arithmetic import (
-    NodeOperands,
-    NoIntegerForm,
-    Operand,
-)
+from tracer.accumulators.engine.integer_arithmetic import NodeOperands, NoIntegerForm, Operand
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.nodes import (
     ComputeFloats,

@@ -21,13 +21,7 @@ from tracer.analyzers.compare.totals import equivalent, not_slower, verdicts_of
 from tracer.analyzers.views.text import plural
 from tracer.api.compare import CompareArguments, SideSettings, SweepArguments, naming, values
 from tracer.api.compare.released import with_releases
-from tracer.api.compare.sides import (
-    LiveSide,
-    NamedSide,
-    OnnxSide,
-    Recorded,
-    Runner,
-)
+from tracer.api.compare.sides import LiveSide, NamedSide, OnnxSide, Recorded, Runner
 from tracer.containment import signals
 from tracer.containment.activity import Progress
 from tracer.executors.measuring import Pace, by_side, keeping, sessions

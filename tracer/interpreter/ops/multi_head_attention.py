@@ -22,13 +22,7 @@ from tracer.interpreter.numeric.attention import (
     visible_shares,
 )
 from tracer.interpreter.numeric.tensors import widened
-from tracer.interpreter.operators import (
-    MICROSOFT,
-    Arguments,
-    operator,
-    parameters_of,
-    shaped,
-)
+from tracer.interpreter.operators import MICROSOFT, Arguments, operator, parameters_of, shaped
 from tracer.interpreter.ops.quantized import matmul_integer_to_float
 from tracer.support.types import Array
 

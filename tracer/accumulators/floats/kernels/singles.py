@@ -21,12 +21,7 @@ from tracer.accumulators.floats.kernels.lanes import (
     have_places,
     raise_greatest,
 )
-from tracer.accumulators.kernels.array_types import (
-    read_only,
-    repeat_type,
-    tuple_type,
-    vector_type,
-)
+from tracer.accumulators.kernels.array_types import read_only, repeat_type, tuple_type, vector_type
 from tracer.interpreter.compiled_code import entry
 from tracer.interpreter.kernels.machine_code import inlined
 
