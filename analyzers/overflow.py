@@ -11,7 +11,6 @@ import pandas as pd
 from tracer.accumulators.spec import NARROWEST
 from tracer.accumulators.spec.products import MULTIPLYING, PARTLY
 from tracer.records import columns
-from tracer.records.columns import BY_NAME
 from tracer.support.types import IntArray
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def overflow(sums: Sequence[PartialSums]) -> pd.DataFrame:
         }
         for name in (*_EXTREMES, "bits_observed", *_COUNTED, *_EMULATED):
             present = by_channel[name].dropna()
-            row[name] = int(present.agg(BY_NAME[name].fold)) if len(present) else None
+            row[name] = int(present.agg(columns.BY_NAME[name].fold)) if len(present) else None
         if of_node.tally.missing.any():
             row.update(dict.fromkeys(_EMULATED))
         rows[of_node.node] = row
@@ -152,7 +151,7 @@ def of_floats(sums: Sequence[FloatPartialSums]) -> pd.DataFrame:
             **{name: tally.error_percentile(percent) for name, percent in _PERCENTILES.items()},
         }
     table = pd.DataFrame.from_dict(rows, orient="index", columns=list(FLOAT_COLUMNS))
-    return table.astype({name: BY_NAME[name].dtype for name in FLOAT_COLUMNS})
+    return table.astype({name: columns.BY_NAME[name].dtype for name in FLOAT_COLUMNS})
 
 
 def coverage(nodes: pd.DataFrame, narrow: pd.Series) -> Coverage:

@@ -29,7 +29,6 @@ from tracer.exporters.records import (
     inputs_of,
 )
 from tracer.exporters.registry import exporter_of
-from tracer.exporters.runtime import insensitive, verify
 from tracer.exporters.subject import Code, load_source
 from tracer.exporters.writing import check_target, write, write_last
 from tracer.graph import loading, stored_weights
@@ -110,10 +109,10 @@ def convert(
         if len(batches) > 1:
             specs = tuple(spec.with_batch(size) for spec in specs)
         arrays = draw(specs, (options.seed, _COMPARED))
-        errors.append(verify(conversion, arrays, options, exporter.name))
+        errors.append(runtime.verify(conversion, arrays, options, exporter.name))
     if conversion.inputs:
         one, other = (draw(conversion.inputs, (options.seed, _COMPARED + n)) for n in (0, 1))
-        notes = insensitive(conversion, one, other, options, exporter.name)
+        notes = runtime.insensitive(conversion, one, other, options, exporter.name)
     return conversion, Exported(
         path=path,
         framework=exporter.name,

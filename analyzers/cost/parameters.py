@@ -22,9 +22,7 @@ from tracer.accumulators.engine.value_ranges import StoredValues, ValueRanges
 from tracer.analyzers.cost.count import Facts, Operand, Operation, find_rule, known_sum, rule_of
 from tracer.graph import operators, provenance, tensor_type
 from tracer.graph.model import Address, Model, Node, Scope, bodies
-from tracer.graph.operators import draws_numbers
 from tracer.graph.shape_inference import TensorTypes
-from tracer.graph.tensor_type import bits_of
 from tracer.support.types import Array
 
 Stored = Callable[[int], "Array | None"]
@@ -169,7 +167,7 @@ def is_integer(dtype: str) -> bool:
 def width(dtype: str) -> int:
     """Returns the bits of a type of numbers, also of integers that ONNX has no type of: `int3`."""
     prefix = dtype.rstrip("0123456789")
-    return int(dtype[len(prefix) :]) if is_integer(dtype) else bits_of(dtype) or 0
+    return int(dtype[len(prefix) :]) if is_integer(dtype) else tensor_type.bits_of(dtype) or 0
 
 
 _QUANTIZING = operators.QUANTIZERS | {"QuantizeLinear", "Clip", "DequantizeLinear"}
@@ -286,7 +284,7 @@ def sources(model: Model, facts: Facts, types: QuantizedTypes) -> Sources:
         scope = node.scope
         every = [(i, _resolve(name, scope, origins)) for i, name in enumerate(node.inputs) if name]
         known = [(i, source) for i, source in every if source is not None]
-        is_repeatable = not draws_numbers(node.op_type) and not bodies(node.proto)
+        is_repeatable = not operators.draws_numbers(node.op_type) and not bodies(node.proto)
         is_constant = len(known) == len(every) and is_repeatable
         inputs[node.key] = () if is_constant else known
         if is_constant:

@@ -22,9 +22,7 @@ from tracer.exporters import runtime
 from tracer.exporters.chainer import trace
 from tracer.exporters.chainer.trace import ChainerTrace, check_constants
 from tracer.exporters.records import BATCH, Arrays, Conversion, ExportOptions, InputSpec, draw
-from tracer.exporters.runtime import difference
 from tracer.graph import provenance
-from tracer.graph.provenance import describe
 
 _EXPAND = 8
 """The first operator set with Expand."""
@@ -98,7 +96,7 @@ def convert_opset(
     for before, after in zip(
         runtime.run(proto, arrays), runtime.run(converted, arrays), strict=True
     ):
-        fault = difference(after, before, options)
+        fault = runtime.difference(after, before, options)
         if fault:
             raise ModelError(f"converted to opset {opset}, an output {fault}", "Leave --opset out.")
     return converted
@@ -217,7 +215,7 @@ def _repeat(
     ]
     for node in nodes:
         node.name = node.output[0]
-        describe(node, provenance.module_of(reader), provenance.source_of(reader))
+        provenance.describe(node, provenance.module_of(reader), provenance.source_of(reader))
     nodes += graph.node
     del graph.node[:]
     graph.node.extend(nodes)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from tracer import limits
 from tracer.errors import InputError, refusing
 from tracer.exporters.chainer import compat
-from tracer.exporters.chainer.compat import chainer_ready
 from tracer.exporters.records import Arrays, Conversion, ExportOptions, InputSpec
 from tracer.exporters.registry import check_exists, check_fit, inherits
 
@@ -74,7 +73,7 @@ class _Exporter:
     name = "chainer"
 
     def prepare(self) -> None:
-        chainer_ready()
+        compat.chainer_ready()
 
     def claims(self, model: object) -> bool:
         return inherits(model, "chainer", "Link")

@@ -12,7 +12,6 @@ import pandas as pd
 from tracer.analyzers import energy as energy_models
 from tracer.analyzers.cost import bit_operations, cost, typed_model
 from tracer.analyzers.cost.typed_model import TypedModel
-from tracer.analyzers.energy import Pricing
 from tracer.analyzers.memory import memory
 from tracer.analyzers.table import node_table
 from tracer.api._generation import planned, refuse_other_inputs
@@ -86,7 +85,7 @@ def count(call: Count) -> Trace:
                 types = infer(loaded, chosen.shapes)
                 all_sizes = [_Sizes(chosen.shapes, types, None, chosen.notes)]
     rules, unfit = (sums.rules, sums.notes) if sums else ({}, ())
-    pricing = None if energy_model is None else Pricing(energy_model, rules)
+    pricing = None if energy_model is None else energy_models.Pricing(energy_model, rules)
     counts = [_counted(loaded, sizes, call.convention, pricing, sums) for sizes in all_sizes]
     tables, params, notes = zip(*counts, strict=True)
     return Trace(
@@ -109,7 +108,7 @@ def _counted(
     model: Model,
     sizes: _Sizes,
     convention: str,
-    pricing: Pricing | None,
+    pricing: energy_models.Pricing | None,
     sums: NarrowSums | None,
 ) -> tuple[pd.DataFrame, int | None, tuple[str, ...]]:
     """Returns the rows of the node table at one set of sizes, the parameters, and notes."""

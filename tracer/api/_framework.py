@@ -25,7 +25,6 @@ from tracer.exporters.records import InputSpec, draw, inputs_of
 from tracer.exporters.registry import exporter_of
 from tracer.exporters.subject import load_source
 from tracer.records import environment
-from tracer.records.environment import TF32, Peaks
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import Trace, distinctions
 
@@ -90,9 +89,9 @@ def profile_framework(call: ProfileFrameworkArguments) -> Trace:
     )
 
 
-def _multiplied(works: Works, peaks: Peaks | None) -> Works:
+def _multiplied(works: Works, peaks: environment.Peaks | None) -> Works:
     """Returns the works with the type in which the card of the peaks multiplies float32."""
-    if peaks is None or TF32 not in peaks.arithmetic:
+    if peaks is None or environment.TF32 not in peaks.arithmetic:
         return works
     from tracer.host.card import multiplied_as  # imports torch
 

@@ -17,7 +17,6 @@ from tracer.quantization import quantizer
 from tracer.quantization.calibration import CalibrationSamples
 from tracer.quantization.layers import accuracy, check_metric
 from tracer.quantization.options import QuantizationOptions, WeightOptions
-from tracer.quantization.quantizer import quantize_weights
 from tracer.records.model_info import ModelInfo
 from tracer.records.transformed import Quantized
 from tracer.scaling.pool import opened_pool
@@ -47,7 +46,7 @@ def quantize(call: QuantizeArguments) -> Quantized:
                 "Leave out --workers and --scheduler.",
             )
         else:
-            graph = quantize_weights(loaded, options, samples, call.report)
+            graph = quantizer.quantize_weights(loaded, options, samples, call.report)
     scores, note = None, "nothing was measured: give --test DATA"
     if test_data is not None:
         models = Interpreter(loaded), Interpreter(graph.model)

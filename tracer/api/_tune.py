@@ -30,7 +30,6 @@ from tracer.tuning.bench import EXECUTOR, OnnxruntimeBench
 from tracer.tuning.candidates import DEFAULT_RTOL, Candidate, Request, Workshop, refuse_unknown
 from tracer.tuning.changes import find, parsed
 from tracer.tuning.findings import Findings
-from tracer.tuning.plan import plan_of
 from tracer.tuning.search import Found, Search
 from tracer.tuning.setup import Machine, Setup
 
@@ -163,7 +162,7 @@ def _result(
             "processor": machine.cpu,
         },
         trials=tuple(trials),
-        plan=plan_of(base, tuned, best.steps, request.goal, machine, speedup),
+        plan=python.plan_of(base, tuned, best.steps, request.goal, machine, speedup),
         speedup=speedup,
         memory_bytes=best.memory,
         memory_before=outcome.memory_before,

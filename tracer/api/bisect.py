@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.api import _calls
-from tracer.api._calls import Contained, contained
 from tracer.api.compare import SideSettings
 from tracer.support.arguments import FLAG, TEXT, Rule, maybe, option, part, several
 
@@ -37,7 +36,7 @@ _Settings: Any = make_dataclass(
 
 
 @dataclass(frozen=True)
-class BisectArguments(Contained):
+class BisectArguments(_calls.Contained):
     """The arguments of `bisect`."""
 
     sides: Sequence[str | Path]
@@ -73,7 +72,7 @@ class BisectArguments(Contained):
     tolerance: Tolerance | None = None
 
 
-@contained(BisectArguments)
+@_calls.contained(BisectArguments)
 def bisect(call: BisectArguments) -> Bisection:
     """Finds the first release of onnxruntime in which a model is slower, differs, or fails.
 

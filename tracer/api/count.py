@@ -7,7 +7,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from tracer.api import _calls
-from tracer.api._calls import Contained, contained
 from tracer.support.arguments import option
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Count(Contained):
+class Count(_calls.Contained):
     """The arguments of `count`."""
 
     model: ModelSource
@@ -45,7 +44,7 @@ class Count(Contained):
     operands: str | None = None
 
 
-@contained(Count)
+@_calls.contained(Count)
 def count(call: Count) -> Trace:
     """Counts the work of every node of `model` from the shapes of its tensors.
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.api import _calls
-from tracer.api._calls import Contained, contained
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.support.arguments import ANYTHING, RULES, argument, option
 from tracer.text import plural
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DiffArguments(Contained):
+class DiffArguments(_calls.Contained):
     """The arguments of `diff`."""
 
     first: ModelSource = argument(rule=ANYTHING)
@@ -45,7 +44,7 @@ class DiffArguments(Contained):
     register: Sequence[str | Path] = _calls.register()
 
 
-@contained(DiffArguments)
+@_calls.contained(DiffArguments)
 def diff(call: DiffArguments) -> GraphDiff:
     """Returns what changed from the graph of `first` to that of `second`, not by their names.
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.api import _calls
-from tracer.api._calls import Contained, contained
 from tracer.errors import ModelError, UsageError, refusing
 from tracer.support.arguments import FLAG, TEXT, instance, integer, maybe, option, part
 
@@ -57,7 +56,7 @@ def _export_options(static_batch: bool, **values: Any) -> ExportOptions:
 
 
 @dataclass(frozen=True)
-class ExportArguments(Contained):
+class ExportArguments(_calls.Contained):
     """The arguments of `export`."""
 
     GROUPS = (_MODEL, _calls.INPUT, _calls.ONNX, _calls.TOLERANCE, "Output")
@@ -80,7 +79,7 @@ class ExportArguments(Contained):
     input_dtype: str | Sequence[str] = _calls.input_dtype(group=_calls.INPUT)
 
 
-@contained(ExportArguments)
+@_calls.contained(ExportArguments)
 def export(call: ExportArguments) -> Exported:
     """Writes `model` to `path` as ONNX and checks it against the framework on random inputs.
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracer.api import _calls
-from tracer.api._calls import Contained, contained
 from tracer.support.arguments import PATH, RULES, TEXT, amount, either, maybe, option, several
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ FAULTS = ("wrong", "crash", "slower", "overflow")
 
 
 @dataclass(frozen=True)
-class ExtractArguments(Contained):
+class ExtractArguments(_calls.Contained):
     """The arguments of `extract`."""
 
     GROUPS = (_PART, _FAULT, _calls.INPUT, "Output")
@@ -78,7 +77,7 @@ class ExtractArguments(Contained):
     tolerance: Tolerance | None = None
 
 
-@contained(ExtractArguments)
+@_calls.contained(ExtractArguments)
 def extract(call: ExtractArguments) -> Extracted:
     """Writes a part of `model` with its real inputs, or the smallest model that has a fault.
 

@@ -7,7 +7,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from tracer.api import _calls
-from tracer.api._calls import Contained, contained
 from tracer.support.arguments import amount, option
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FingerprintArguments(Contained):
+class FingerprintArguments(_calls.Contained):
     """The arguments of `fingerprint`."""
 
     models: Sequence[ModelSource] = ()
@@ -33,7 +32,7 @@ class FingerprintArguments(Contained):
     note: Callable[[str], None] | None = None
 
 
-@contained(FingerprintArguments)
+@_calls.contained(FingerprintArguments)
 def fingerprint(call: FingerprintArguments) -> Fingerprint:
     """Returns how this machine computes `models` [default: the four that come with tracer].
 

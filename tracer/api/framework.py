@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.api import _calls
-from tracer.api._calls import Contained, contained
 from tracer.executors.settings import DEVICES, LOSSES, OPTIMIZERS
 from tracer.support.arguments import RULES, argument, instance, maybe, option, several, swept
 
@@ -55,7 +54,7 @@ class FrameworkOptions:
 
 
 @dataclass(frozen=True)
-class ProfileFrameworkArguments(FrameworkOptions, Contained):
+class ProfileFrameworkArguments(FrameworkOptions, _calls.Contained):
     """The arguments of `profile_framework`."""
 
     target: str
@@ -73,7 +72,7 @@ class ProfileFrameworkArguments(FrameworkOptions, Contained):
     peaks: Callable[[int], Peaks] | None = None
 
 
-@contained(ProfileFrameworkArguments)
+@_calls.contained(ProfileFrameworkArguments)
 def profile_framework(call: ProfileFrameworkArguments) -> Trace:
     """Profiles the model that `target` names in its own framework.
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracer.api import _calls
-from tracer.api._calls import Contained, contained
 from tracer.support.arguments import option
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ _COMPARED_BYTES = 4 << 30
 
 
 @dataclass(frozen=True)
-class FusionsArguments(Contained):
+class FusionsArguments(_calls.Contained):
     """The arguments of `fusions`."""
 
     model: ModelSource
@@ -39,7 +38,7 @@ class FusionsArguments(Contained):
     executor: str = "onnxruntime"
 
 
-@contained(FusionsArguments)
+@_calls.contained(FusionsArguments)
 def fusions(call: FusionsArguments) -> Fusions:
     """Returns which nodes each kernel of `model` contains, checked by comparing tensor values.
 

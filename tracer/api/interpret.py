@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.api import _calls
-from tracer.api._calls import Contained, contained
 from tracer.errors import UsageError
 from tracer.support.arguments import RULES, option, part
 
@@ -50,7 +49,7 @@ class _Inputs(_calls.Inputs):
 
 
 @dataclass(frozen=True)
-class InterpretArguments(Contained):
+class InterpretArguments(_calls.Contained):
     """The arguments of `interpret`."""
 
     model: ModelSource
@@ -87,7 +86,7 @@ class InterpretArguments(Contained):
     note: Callable[[str], None] | None = None
 
 
-@contained(InterpretArguments)
+@_calls.contained(InterpretArguments)
 def interpret(call: InterpretArguments) -> Trace:
     """Runs `model` node by node in the reference interpreter, for one batch size.
 

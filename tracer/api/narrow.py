@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracer.api import _calls
-from tracer.api._calls import Contained, contained
 from tracer.support.arguments import (
     FLAG,
     TEXT,
@@ -34,7 +33,7 @@ _WIDTHS = Rule(
 
 
 @dataclass(frozen=True)
-class NarrowArguments(Contained):
+class NarrowArguments(_calls.Contained):
     """The arguments of `narrow`."""
 
     model: ModelSource
@@ -84,7 +83,7 @@ class NarrowArguments(Contained):
     force: bool = False
 
 
-@contained(NarrowArguments)
+@_calls.contained(NarrowArguments)
 def narrow(call: NarrowArguments) -> Narrowed:
     """Changes `model` so that no input makes a sum exceed `bits` bits, and scores it.
 

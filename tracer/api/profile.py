@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.api import _calls
-from tracer.api._calls import Contained, contained
 from tracer.api.framework import FrameworkOptions, profile_framework
 from tracer.api.interpret import Receiver, interpret
 from tracer.containment.activity import Progress
@@ -29,7 +28,7 @@ PHASES = ("prefill", "decode", "past")
 
 
 @dataclass(frozen=True)
-class ProfileArguments(Contained):
+class ProfileArguments(_calls.Contained):
     """The arguments of `profile`."""
 
     model: ModelSource
@@ -150,7 +149,7 @@ def _no_phases() -> UsageError:
     )
 
 
-@contained(ProfileArguments)
+@_calls.contained(ProfileArguments)
 def profile(call: ProfileArguments) -> Trace:
     """Profiles `model`, once for each batch size, number of threads and optimisation level.
 

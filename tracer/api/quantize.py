@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.api import _calls
-from tracer.api._calls import Contained, contained
 from tracer.errors import UsageError
 from tracer.quantization.options import BITS, BLOCKS, LEVELS, QuantizationOptions, WeightOptions
 from tracer.support.arguments import TEXT, instance, maybe, option, part
@@ -66,7 +65,7 @@ def _chosen_options(
 
 
 @dataclass(frozen=True)
-class QuantizeArguments(Contained):
+class QuantizeArguments(_calls.Contained):
     """The arguments of `quantize`."""
 
     GROUPS = (_CALIBRATION, _WEIGHTS)
@@ -100,7 +99,7 @@ class QuantizeArguments(Contained):
     note: Callable[[str], None] | None = None
 
 
-@contained(QuantizeArguments)
+@_calls.contained(QuantizeArguments)
 def quantize(call: QuantizeArguments) -> Quantized:
     """Quantises `model` with activation ranges of `limit` samples of the data set `calibrate`.
 

@@ -7,7 +7,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tracer.api import _calls
-from tracer.api._calls import Contained, contained
 from tracer.support.arguments import FLAG, TEXT, argument, maybe, option, part
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class RuntimeArguments:
 
 
 @dataclass(frozen=True)
-class ReplayArguments(RuntimeArguments, Contained):
+class ReplayArguments(RuntimeArguments, _calls.Contained):
     """The arguments of `replay`."""
 
     model: ModelSource
@@ -46,7 +45,7 @@ class ReplayArguments(RuntimeArguments, Contained):
     node: str | None = argument(None, rule=maybe(TEXT))
 
 
-@contained(ReplayArguments)
+@_calls.contained(ReplayArguments)
 def replay(call: ReplayArguments) -> Replayed:
     """Replays every kernel that onnxruntime runs for `model`, and compares the bits.
 

@@ -7,7 +7,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tracer.api import _calls
-from tracer.api._calls import Contained, contained
 from tracer.support.arguments import FUNCTION, TEXT, argument, either, integer, option
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RevealArguments(Contained):
+class RevealArguments(_calls.Contained):
     """The arguments of `reveal`."""
 
     function: Callable[..., Any] | str = argument(rule=either(FUNCTION, TEXT))
@@ -31,7 +30,7 @@ class RevealArguments(Contained):
     seed: int = _calls.seed()
 
 
-@contained(RevealArguments)
+@_calls.contained(RevealArguments)
 def reveal(call: RevealArguments) -> Revealed:
     """Returns how `function(a, b)` adds the products of two vectors of `terms` numbers.
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracer.api import _calls
-from tracer.api._calls import Contained, contained
 from tracer.support.arguments import TEXT, Rule, amount, maybe, option, several
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ _WORDS = maybe(several(TEXT))
 
 
 @dataclass(frozen=True)
-class TuneArguments(Contained):
+class TuneArguments(_calls.Contained):
     """The arguments of `tune`."""
 
     model: ModelSource
@@ -72,7 +71,7 @@ class TuneArguments(Contained):
     force: bool = False
 
 
-@contained(TuneArguments)
+@_calls.contained(TuneArguments)
 def tune(call: TuneArguments) -> Tuned:
     """Tries changes to `model` and to how onnxruntime runs it, for about `max_seconds`.
 

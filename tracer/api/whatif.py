@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracer.api import _calls
-from tracer.api._calls import Contained, contained
 from tracer.support import arguments
 from tracer.whatif.options import SUMS, WhatIfOptions
 
@@ -25,7 +24,7 @@ _WIDTHS = arguments.Rule(
 
 
 @dataclass(frozen=True)
-class WhatIfArguments(Contained):
+class WhatIfArguments(_calls.Contained):
     """The arguments of `what_if`."""
 
     GROUPS = (_calls.INPUT,)
@@ -52,7 +51,7 @@ class WhatIfArguments(Contained):
     note: Callable[[str], None] | None = None
 
 
-@contained(WhatIfArguments)
+@_calls.contained(WhatIfArguments)
 def what_if(call: WhatIfArguments) -> WhatIf | AccumulatorSweep:
     """Evaluates `model` on the data set `data` in accumulators of the widths `12:32` or `12,14,16`.
 

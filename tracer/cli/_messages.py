@@ -19,7 +19,6 @@ from tracer.containment import activity
 from tracer.containment.activity import Progress, silent
 from tracer.errors import InputError, refusing
 from tracer.support import files
-from tracer.support.files import told_of, untold
 from tracer.text import LINE, message, printable
 
 _DELAY_S = 1.0
@@ -90,12 +89,12 @@ def _write(text: str) -> None:
 def tell_written(path: Path, what: str = "") -> None:
     """Tells that a file was written; `what` says more of it."""
     tell(f"wrote {path}{what}")
-    told_of(path)
+    files.told_of(path)
 
 
 def tell_standing() -> None:
     """Tells the files that stand, and are whole, although the command failed afterwards."""
-    for path in untold():
+    for path in files.untold():
         tell_written(path)
 
 

@@ -20,7 +20,6 @@ from typing import BinaryIO
 from tracer import errors
 from tracer.containment import activity, memory, signals, watch
 from tracer.support import temporary
-from tracer.support.temporary import sweep
 from tracer.text import message
 
 IN_PROCESS = "TRACER_IN_PROCESS"
@@ -75,7 +74,7 @@ def supervised(command: Callable[[], int], name: str) -> int:
             become_child(page, frames, supervisor)
         else:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {*watch.ENDING, signal.SIGCHLD})
-            sweep()
+            temporary.sweep()
             ended = watch.wait(child, page, reading, frames)
             last = page.read()
             seconds = watch.search_seconds(page.times[0])
@@ -83,7 +82,7 @@ def supervised(command: Callable[[], int], name: str) -> int:
             has_crashed = ended.signal not in usual and not ended.overdue
             if seconds and has_crashed and page.runs_model and not page.code:
                 last = _search_for_node(command, writing, reading, seconds) or last
-            sweep()
+            temporary.sweep()
             return _report_death(ended, page, last, name)
     code = 1  # Python's for an exception
     try:

@@ -19,7 +19,6 @@ from google.protobuf.message import EncodeError, Message
 from tracer.errors import LimitError
 from tracer.graph import provenance, user_operators
 from tracer.graph.operators import ONNX_DOMAINS, QONNX_DOMAIN, QONNX_DOMAINS
-from tracer.graph.user_operators import UserOperators
 
 IR_WITH_UNLISTED_WEIGHTS = 4
 """The first IR version in which an initializer need not be listed as a graph input too."""
@@ -102,7 +101,7 @@ class Model:
     root: str = ""
     subject: str | None = None
     notes: tuple[str, ...] = field(default=(), repr=False)
-    operators: UserOperators = field(default=user_operators.NONE, repr=False)
+    operators: user_operators.UserOperators = field(default=user_operators.NONE, repr=False)
     stand_in: StandIn | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from tracer.containment import activity
 from tracer.errors import ModelError
 from tracer.graph import operators, stored_weights
 from tracer.graph.model import bodies, canonical_domain, encoded, node_protos
-from tracer.graph.stored_weights import stored_tensors
 from tracer.graph.tensor_type import UNKNOWN_SIZE
 
 UNSORTED_NOTE = "the nodes are not sorted in the file: each is taken after those that it reads"
@@ -138,7 +137,7 @@ def check_proto(proto: onnx.ModelProto, name: str = IN_MEMORY, file: Path | None
     sort_nodes(copy.graph)
     add_qonnx_imports(copy, missing_qonnx_imports(copy))
     try:
-        for tensor in filter(uses_external_data, stored_tensors(copy)):
+        for tensor in filter(uses_external_data, stored_weights.stored_tensors(copy)):
             stored_weights.probe_external(tensor, Path() if file is None else file.parent)
             tensor.data_location = onnx.TensorProto.DEFAULT
             tensor.ClearField("external_data")

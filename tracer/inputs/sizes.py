@@ -17,7 +17,6 @@ from tracer import shapes
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import operators, shape_inference, tensor_type
 from tracer.graph.model import Address, Model, Node
-from tracer.graph.shape_inference import Shapes
 from tracer.graph.tensor_type import Dim
 from tracer.inputs.feedset import CHOSEN
 from tracer.support.suggestions import suggest
@@ -121,7 +120,7 @@ def open_places(declared: Declared) -> dict[str, tuple[str, int]]:
     return places
 
 
-def sizes_of(model: Model, shapes: Shapes) -> dict[str, int]:
+def sizes_of(model: Model, shapes: shape_inference.Shapes) -> dict[str, int]:
     """Returns the size of each open dimension where the inputs have these shapes."""
     declared = declared_shapes(model)
     return {
@@ -131,7 +130,7 @@ def sizes_of(model: Model, shapes: Shapes) -> dict[str, int]:
     }
 
 
-def batch_of(model: Model, shapes: Shapes) -> int | None:
+def batch_of(model: Model, shapes: shape_inference.Shapes) -> int | None:
     """Returns the size of the batch dimension; None for a model without one."""
     declared = declared_shapes(model)
     for name, axis in batch_axes(declared).items():

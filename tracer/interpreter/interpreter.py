@@ -19,13 +19,10 @@ import onnx
 
 from tracer import limits
 from tracer.containment import activity, memory
-from tracer.containment.activity import Progress
 from tracer.errors import InputError, LimitError, ModelError, TracerError, UsageError, out_of_memory
 from tracer.graph import stored_weights, tensor_type
 from tracer.graph.loading import OnnxSource, open_model
 from tracer.graph.model import Model, Node, describe
-from tracer.graph.stored_weights import overridable, with_fed_weights
-from tracer.graph.tensor_type import TensorType
 from tracer.graph.user_operators import Operators
 from tracer.interpreter import values
 from tracer.interpreter.compiled_code import announced
@@ -91,7 +88,7 @@ class Interpreter:
         observers: Iterable[Observer] = (),
         limits: Limits | None = None,
         threads: int | None = None,
-        progress: Progress | None = None,
+        progress: activity.Progress | None = None,
         late_kernels: bool = False,
     ) -> None:
         """Raises ModelError for operators without implementation and for broken weights.
@@ -113,7 +110,9 @@ class Interpreter:
         self._memory: list[tensors.Pool] = []
         self._progress = progress
         given = operators if isinstance(operators, Operators | str | Path) else tuple(operators)
-        self._overridable = frozenset(value.name for value in overridable(self.model))
+        self._overridable = frozenset(
+            value.name for value in stored_weights.overridable(self.model)
+        )
         self._overriding: dict[frozenset[str], Interpreter] = {}
         self._settings: dict[str, Any] = {
             "operators": given, "wrap_kernel": wrap_kernel, "fuse": fuse, "fallback": fallback,
@@ -180,7 +179,7 @@ class Interpreter:
         fed = self._overridable.intersection(feeds)
         if fed:  # weights that the model lists among its inputs
             if fed not in self._overriding:
-                fed_weights = with_fed_weights(self.model, fed)
+                fed_weights = stored_weights.with_fed_weights(self.model, fed)
                 self._overriding[fed] = Interpreter(fed_weights, **self._settings)
             prepared = self._overriding[fed].with_observers(*self._observers)
             prepared._threads = self._threads
@@ -291,7 +290,7 @@ class BoundBody:
         return self.bound.plan.outputs
 
     @property
-    def types(self) -> tuple[TensorType | None, ...]:
+    def types(self) -> tuple[tensor_type.TensorType | None, ...]:
         """Declared types of the outputs; None for an output that is not a tensor."""
         return self.bound.plan.types
 

@@ -15,7 +15,6 @@ import onnx
 from tracer.errors import ModelError, TracerError
 from tracer.graph import element_types, stored_weights, tensor_type
 from tracer.graph.model import Model, Node, describe
-from tracer.graph.tensor_type import TensorType
 from tracer.interpreter import operators, values
 from tracer.interpreter.fallback import (
     Fallback,
@@ -97,7 +96,7 @@ class Plan:
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    types: tuple[TensorType | None, ...]
+    types: tuple[tensor_type.TensorType | None, ...]
     template: list[Value] = field(repr=False)
     slots: Mapping[str, int] = field(repr=False)
     captures: Mapping[str, int] = field(repr=False)
@@ -290,7 +289,7 @@ def fused(plan: Plan, fuse: Fuse) -> Plan:
 
 def schedule(
     tasks: Sequence[Task], inputs: tuple[str, ...], outputs: tuple[str, ...], types:
-    tuple[TensorType | None, ...], weights: Mapping[str, Array],
+    tuple[tensor_type.TensorType | None, ...], weights: Mapping[str, Array],
 ) -> Plan:  # fmt: skip
     """Returns the plan that runs `tasks` in their order.
 

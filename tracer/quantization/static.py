@@ -31,7 +31,6 @@ from onnxruntime.quantization import calibrate, quant_utils, registry
 from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
 
 from tracer.containment import activity
-from tracer.containment.activity import Progress, silent
 from tracer.errors import ModelError, TracerError
 from tracer.graph import stored_weights
 from tracer.graph.model import Model
@@ -97,7 +96,7 @@ class _Ranging:
         began = time.perf_counter()
         size = self._samples.layout.batch or self._job.size
         part = self._samples.part(shard.first * size, shard.count * size)
-        reader = CalibrationReader(self._job.model, CalibrationSamples(part, size), silent)
+        reader = CalibrationReader(self._job.model, CalibrationSamples(part, size), activity.silent)
         self._calibrator.calibrate_tensors_range = None
         for batch in range(len(reader)):
             reader.set_range(batch, batch + 1)
@@ -113,7 +112,7 @@ def shared_ranges(
     batches: CalibrationSamples,
     operators: Sequence[str],
     pool: Pool,
-    progress: Progress,
+    progress: activity.Progress,
 ) -> ort.TensorsData:
     """Returns the ranges of all tensors of `graph`, a model without external data."""
     dataset = batches.dataset

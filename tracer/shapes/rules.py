@@ -13,7 +13,6 @@ from tracer.interpreter.numeric.tensors import nonnegative_axis
 from tracer.interpreter.ops.matmul import einsum_shape
 from tracer.interpreter.ops.resize import resized_sizes
 from tracer.shapes import fused
-from tracer.shapes.fused import pooled, transposed
 from tracer.shapes.known import (
     Known,
     Outputs,
@@ -127,7 +126,7 @@ def with_one_dtype(types: Mapping[str, TensorType]) -> dict[str, TensorType]:
 
 @_STANDARD("AveragePool", "LpPool", "MaxPool")
 def _pooled(known: Known) -> Outputs:
-    shape = pooled(known, known.integers("kernel_shape"), None, last=False)
+    shape = fused.pooled(known, known.integers("kernel_shape"), None, last=False)
     return [known.typed(0, shape), None if shape is None else TensorType("int64", shape)]
 
 
@@ -147,7 +146,7 @@ def _unpooled(known: Known) -> Outputs:
 @_STANDARD("ConvTranspose")
 def _convolved_back(known: Known) -> Outputs:
     pads, output_shape = known.integers("pads") or None, known.integers("output_shape") or None
-    return [known.typed(0, transposed(known, pads, output_shape))]
+    return [known.typed(0, fused.transposed(known, pads, output_shape))]
 
 
 @_STANDARD("Resize", "Upsample")

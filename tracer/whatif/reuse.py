@@ -22,7 +22,6 @@ from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset, Description
 from tracer.inputs.datasets.opening import reopened
 from tracer.interpreter import values
-from tracer.interpreter.values import Value
 from tracer.scaling.pool import Shard
 from tracer.support.temporary import naming_folder, unnamed_file
 from tracer.support.types import Array
@@ -57,7 +56,7 @@ class ArraySpill:
         return arrays
 
 
-Alive = Mapping[str, Value]
+Alive = Mapping[str, values.Value]
 """Tensors by name that a step or a later one reads."""
 Path = tuple[int, ...]
 """What a batch is computed in: the width of each narrow node, WIDE where no sum has left it yet."""

@@ -44,7 +44,6 @@ from tracer.analyzers.views.trace.headline import (
     sections,
 )
 from tracer.analyzers.views.trace.overflow import has_overflow, sums_text
-from tracer.analyzers.views.trace.phases import generation
 from tracer.analyzers.views.trace.run_tables import tables
 from tracer.records.columns import BY_NAME, SUMMED
 from tracer.records.trace import Run, Trace, distinctions
@@ -68,7 +67,7 @@ def document(trace: Trace, options: ViewOptions) -> dict[str, Any]:
     return {
         **fields(trace, "model", "environment", "settings", "notes"),
         "runs": [_run_fields(trace, section, options) for section in sections(trace)],
-        "generation": generation(trace),
+        "generation": phases.generation(trace),
         "joined": [
             {
                 "batch": run.batch,

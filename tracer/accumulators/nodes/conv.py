@@ -46,7 +46,6 @@ from tracer.accumulators.nodes.shared_exponents import SharedProduct
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import tensors
 from tracer.interpreter.numeric.products import PlacedProduct, check_channels, convolve
-from tracer.interpreter.numeric.tensors import flat
 from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.operators import MICROSOFT
 from tracer.interpreter.ops.conv import geometry
@@ -240,7 +239,7 @@ def _integer_sums(
     """
     after = zero_points_stay(runner.accumulator, x, w)
     right, left = (x.stored(), w.stored()) if after else (x, w)
-    rows = flat(left.values, 1, left.values.ndim)
+    rows = tensors.flat(left.values, 1, left.values.ndim)
     terms = Terms(left.numbers.shape[1], left.numbers.shape[2:])
     offset = None if bias is None else bias.astype(np.int64).reshape(-1)
     padded = not after and any(windows.before + windows.after)

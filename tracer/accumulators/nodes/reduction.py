@@ -21,7 +21,6 @@ from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering
 from tracer.accumulators.nodes.matmul import begun_sums
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import parallel, tensors
-from tracer.interpreter.numeric.tensors import flat, nonnegative_axis
 from tracer.interpreter.numeric.windows import padded, patches, window
 from tracer.interpreter.operators import MICROSOFT
 from tracer.interpreter.ops.pooling import counts
@@ -91,7 +90,7 @@ def cumulative_sum(operands: NodeOperands) -> ComputeSums:
         limits.allow((length, length), np.int16)
         taken = np.triu(np.ones((length, length), np.int16), int(bool(exclusive)))
         runner.begin(Reduction(length, Terms(length), (ordered.low, ordered.high), (0, 1), taken.T))
-        rows = replace(ordered, numbers=flat(ordered.numbers, 0, terms.ndim - 1))
+        rows = replace(ordered, numbers=tensors.flat(ordered.numbers, 0, terms.ndim - 1))
         sums = begun_sums(runner, rows, Integers(taken, 0, 1, constant=True)).reshape(terms.shape)
         sums = np.moveaxis(sums[..., ::-1] if backwards else sums, -1, axis)
         return computed(sums, lambda sums: (sums * step).astype(operands.float_type(inputs[0])))
@@ -212,7 +211,7 @@ def _sum_axes(
     given = options.get("axes")
     if given is None and operands.has_input(1):
         given = inputs[1].tolist()
-    axes = tuple(sorted(nonnegative_axis(int(axis), rank) for axis in given or ()))
+    axes = tuple(sorted(tensors.nonnegative_axis(int(axis), rank) for axis in given or ()))
     if not given and not options.get("noop_with_empty_axes", 0):
         axes = tuple(range(rank))
     sums = sums_over(runner, x, axes)

@@ -16,7 +16,6 @@ from tracer.arithmetic import causes, fingerprint, runs
 from tracer.arithmetic.known_rules import KnownRules
 from tracer.arithmetic.replays import nchwc
 from tracer.arithmetic.rule import NotKnown, are_equal
-from tracer.arithmetic.runs import SavedGraph
 from tracer.errors import InputError, UsageError
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model
@@ -107,7 +106,7 @@ def _run(
 
 
 def _ran(label: str, model: Model, settings: OrtSettings, feeds: Feeds, rules: KnownRules) -> _Ran:
-    graph = SavedGraph.of(model, settings)
+    graph = runs.SavedGraph.of(model, settings)
     values = graph.runner()(feeds)
     side = causes.Side(model, graph, rules.of, values, nchwc.block_size())
     return _Ran(label, side, settings, feeds)

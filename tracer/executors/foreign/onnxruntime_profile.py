@@ -20,7 +20,6 @@ from tracer.executors.foreign import node_search
 from tracer.executors.foreign.node_search import Match, NodeSearch, SeparateKernel
 from tracer.executors.onnxruntime import kernel_nodes, profile_events, sessions
 from tracer.executors.onnxruntime.executor import Folder
-from tracer.executors.onnxruntime.kernel_nodes import SavedNodes
 from tracer.executors.onnxruntime.profile_events import (
     ENCLOSING,
     EXECUTE,
@@ -287,7 +286,7 @@ class _Graph:
     """The graph of one level of optimisation, and what each kernel is in it."""
 
     level: str
-    saved: SavedNodes
+    saved: kernel_nodes.SavedNodes
     matches: Sequence[Match]
 
     @property
@@ -345,7 +344,7 @@ def _closest_graph(
                 factory.save_on_cpu(folder.graph)
             else:
                 replace(factory, settings=settings).open(optimized=folder.graph)
-            saved = SavedNodes.read(folder.graph, elsewhere=True)
+            saved = kernel_nodes.SavedNodes.read(folder.graph, elsewhere=True)
             tried.append(_Graph(level, saved, search.matches(saved, separate)))
             if tried[-1].fitting >= needed:
                 break

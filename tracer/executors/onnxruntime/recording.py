@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from tracer.containment import activity, signals
-from tracer.containment.activity import Progress, silent
 from tracer.errors import LimitError
 from tracer.executors.measuring import spread, use_of
 from tracer.executors.onnxruntime import (
@@ -29,7 +28,6 @@ from tracer.executors.onnxruntime import (
     profile_events,
     sessions,
 )
-from tracer.executors.onnxruntime.feeding import PlainSession
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
@@ -93,8 +91,8 @@ class Recording:
     factory: sessions.Factory
     feedset: FeedSet
     saved: Path
-    progress: Progress = silent
-    plain: PlainSession | None = None
+    progress: activity.Progress = activity.silent
+    plain: feeding.PlainSession | None = None
     empty: _Inference | None = None
     run_s: float = 0.0
     total: int = 0

@@ -33,7 +33,6 @@ from onnx.external_data_helper import load_external_data_for_tensor, uses_extern
 from tracer.containment.activity import Progress
 from tracer.errors import InputError, ModelError
 from tracer.executors.onnxruntime import all_outputs, feeding, kernel_nodes, sessions
-from tracer.executors.onnxruntime.feeding import PlainSession
 from tracer.executors.settings import OrtSettings
 from tracer.graph import stored_weights, tensor_type
 from tracer.graph.model import Model, Node, bodies, encoded, expanded_keys
@@ -71,7 +70,7 @@ def shares(
     NaN stands for what is no piece, or onnxruntime refuses to run alone.
     """
     factory = sessions.Factory.of(model, settings)
-    plain = PlainSession(factory, feedset)
+    plain = feeding.PlainSession(factory, feedset)
     rest_s = 0.0 if settings.threads == 1 else SPINNING_S
 
     def whole_us() -> float:

@@ -17,7 +17,6 @@ import numpy as np
 import onnx
 
 from tracer.containment import activity, memory
-from tracer.containment.activity import Progress, silent
 from tracer.errors import InputError, ModelError, TracerError
 from tracer.executors.eager import alternate
 from tracer.executors.measuring import Recorder, RunTimes, use_of, warm_up
@@ -56,7 +55,7 @@ class _OpenVino:
 
     def profile(
         self, model: Model, feedset: FeedSet, settings: MeasuringSettings,
-        progress: Progress = silent,
+        progress: activity.Progress = activity.silent,
     ) -> Profiled:  # fmt: skip
         """Profiles `model` on `feedset`.
 

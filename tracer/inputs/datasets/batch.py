@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from tracer.errors import InputError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
-from tracer.graph.tensor_type import Dim, TensorType
 from tracer.inputs.feedset import Feeds
 from tracer.inputs.sizes import batch_axes, declared_shapes
 from tracer.support.types import Array
@@ -159,7 +158,7 @@ class SampleLayout:
     def of(cls, model: Model) -> SampleLayout:
         """Derives the layout from the declared inputs and outputs."""
 
-        def is_fixed(lead: tuple[Dim, ...]) -> bool:  # a fixed number of rows, or none
+        def is_fixed(lead: tuple[tensor_type.Dim, ...]) -> bool:  # a fixed number of rows, or none
             return not lead or isinstance(lead[0], int)
 
         inputs = declared_shapes(model)
@@ -186,7 +185,7 @@ class Fields:
 
     inputs: Mapping[str, str]
     label: str | None
-    types: Mapping[str, TensorType | None]
+    types: Mapping[str, tensor_type.TensorType | None]
 
     @property
     def names(self) -> list[str]:

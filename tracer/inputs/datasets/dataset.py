@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from tracer.errors import InputError, UsageError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
-from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets import images
 from tracer.inputs.datasets.batch import Batch, SampleLayout, SampleSource, regrouped
 from tracer.inputs.feedset import check_feeds
@@ -275,7 +274,7 @@ def _update(digest: Any, value: Any) -> None:
         digest.update(np.ascontiguousarray(array).data)
 
 
-def _converted(value: Any, declared: TensorType | None) -> Any:
+def _converted(value: Any, declared: tensor_type.TensorType | None) -> Any:
     """Converts pixels for a float input; returns any other value unchanged."""
     if not isinstance(value, np.ndarray) or declared is None or len(declared.shape or ()) != 4:
         return value

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from tracer.errors import InputError, refusing
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
-from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets import images
 from tracer.inputs.datasets.batch import Sample, SampleReader, find_start, image_input
 
@@ -49,7 +48,7 @@ class FolderImages(SampleReader):
     """The images in `folders`, decoded one by one, as the input `name`, with their classes."""
 
     name: str
-    declared: TensorType | None
+    declared: tensor_type.TensorType | None
     folders: tuple[_Folder, ...] = field(repr=False)
     classes: tuple[str, ...] = field(repr=False)
 

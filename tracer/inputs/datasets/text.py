@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from tracer.errors import InputError, UsageError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
-from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets.batch import Batch
 from tracer.support.imports import require
 from tracer.support.types import Array
@@ -291,7 +290,7 @@ def _windows(tokens: Tokens, window: int) -> int:
     return max(0, tokens.count - 1) // window
 
 
-def _token_input(model: Model, kinds: dict[str, TensorType]) -> str:
+def _token_input(model: Model, kinds: dict[str, tensor_type.TensorType]) -> str:
     """Returns the name of the input that has the tokens: the integers [N, tokens]."""
     names = [
         name
@@ -308,7 +307,7 @@ def _token_input(model: Model, kinds: dict[str, TensorType]) -> str:
     )
 
 
-def _cache(model: Model, name: str, kind: TensorType) -> tuple[int, ...]:
+def _cache(model: Model, name: str, kind: tensor_type.TensorType) -> tuple[int, ...]:
     """Returns the shape of the empty cache of one sample, [heads, 0, size]."""
     sizes = kind.shape or ()
     if len(sizes) == _CACHE_RANK and not isinstance(sizes[2], int):

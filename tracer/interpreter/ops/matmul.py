@@ -6,7 +6,6 @@ import numpy as np
 
 from tracer import limits
 from tracer.interpreter.numeric import products
-from tracer.interpreter.numeric.products import Product
 from tracer.interpreter.numeric.tensors import is_half
 from tracer.interpreter.operators import operator
 from tracer.support.types import Array
@@ -72,7 +71,7 @@ def per_row(zero_point: Array) -> Array:
     return wide[..., None] if wide.ndim == 1 and wide.size > 1 else wide
 
 
-def integer_matmul(a: Array, b: Array, product: Product) -> Array:
+def integer_matmul(a: Array, b: Array, product: products.Product) -> Array:
     """Computes numpy's matmul of integers into int32, each matrix by `product`."""
     left = a[None] if a.ndim == 1 else a
     right = b[:, None] if b.ndim == 1 else b

@@ -16,7 +16,6 @@ import numpy as np
 
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import products
-from tracer.interpreter.numeric.products import check_channels, convolve
 from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.operators import MICROSOFT, NodeContext, operator, parameters_of
 from tracer.interpreter.ops.activation import leaky_relu, sigmoid
@@ -103,7 +102,7 @@ def conv_integer(
     kernel_shape: _Ints = None, pads: _Ints = None, strides: _Ints = None,
 ) -> Array:  # fmt: skip
     """Subtracts the zero points of 8-bit tensors and convolves into int32; padding is 0."""
-    check_channels(x, w, group)
+    products.check_channels(x, w, group)
     slid = window(x.shape[2:], w.shape[2:], strides, pads, dilations, auto_pad)
     return convolve_centred(centred(x, x_zero_point), centred(w, w_zero_point), slid, group)
 
@@ -164,7 +163,7 @@ def convolve_centred(x: Array, w: Array, slid: Window, group: int) -> Array:
     """Convolves integers exactly into int32, in floats as far as floats are exact."""
     depth = int(np.prod(w.shape[1:]))
     carrier = products.carrier(x, w, depth)
-    sums = convolve(x.astype(carrier), w.astype(carrier), slid, group)
+    sums = products.convolve(x.astype(carrier), w.astype(carrier), slid, group)
     return sums.astype(np.int64).astype(np.int32)  # wraps as int32 does
 
 
