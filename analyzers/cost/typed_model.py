@@ -23,7 +23,7 @@ from tracer.analyzers.cost.count import (
 from tracer.analyzers.cost.parameters import QuantizedTypes, Sources, sources
 from tracer.graph import tensor_type
 from tracer.graph.model import Address, Dataflow, Model, Node, Scope
-from tracer.graph.operators import CONVOLUTION, product_types
+from tracer.graph.operators import CONVOLUTION, RulesByOperator, product_types
 from tracer.graph.shape_inference import Call, TensorTypes
 from tracer.graph.tensor_type import TensorType, Types, refined
 from tracer.records.trace import Kernel
@@ -320,6 +320,10 @@ def _executions(
     return repeats[owner.key] * count, note
 
 
+_TRIPS = RulesByOperator[Callable[[Operation, Scope], Trips]]()
+
+
+@_TRIPS("If")
 def _if(op: Operation, branch: Scope) -> Trips:
     condition = op.constant(0)
     if condition is None:
@@ -328,6 +332,7 @@ def _if(op: Operation, branch: Scope) -> Trips:
     return int(branch.path == f"{op.node.key}.{taken}"), ""
 
 
+@_TRIPS("Loop")
 def _loop(op: Operation, body: Scope) -> Trips:
     """The maximum, unless the condition is false before; it is certain if it is always true."""
     begins, goes_on = op.constant(1), op.facts.value(body.graph.output[0].name, body)
@@ -344,6 +349,7 @@ def _loop(op: Operation, body: Scope) -> Trips:
     return count, f"the body is counted {count} times, the maximum; its condition may end it before"
 
 
+@_TRIPS("Scan")
 def _scan(op: Operation, body: Scope) -> Trips:
     scanned = op.integer("num_scan_inputs", 1)
     names = op.node.inputs
@@ -353,10 +359,6 @@ def _scan(op: Operation, body: Scope) -> Trips:
     axes = op.integers("scan_input_axes") or (0,)
     return first[axes[0]], ""
 
-
-_TRIPS: dict[str, Callable[[Operation, Scope], Trips]] = {
-    "If": _if, "Loop": _loop, "Scan": _scan,
-}  # fmt: skip
 
 Group = tuple[str, ...]
 """Keys of the nodes of a kernel."""

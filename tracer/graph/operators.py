@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import onnx
@@ -14,6 +14,22 @@ from tracer.support.tolerance import Precision
 
 if TYPE_CHECKING:
     from tracer.graph.model import Model, Node
+
+_Rule = TypeVar("_Rule")
+
+
+class RulesByOperator(dict[str, _Rule]):
+    """The rules of a domain by operator; `@rules("Conv")` adds the function below it."""
+
+    def __call__(self, *op_types: str) -> Callable[[_Rule], _Rule]:
+        """Returns a decorator that adds a function as the rule of these operators."""
+
+        def add(rule: _Rule) -> _Rule:
+            self.update(dict.fromkeys(op_types, rule))
+            return rule
+
+        return add
+
 
 ONNX_DOMAINS = frozenset({"", "ai.onnx"})
 """Both names of the standard domain."""

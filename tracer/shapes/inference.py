@@ -18,6 +18,7 @@ from tracer.containment import activity
 from tracer.errors import ModelError, TracerError
 from tracer.graph import shape_inference, tensor_type
 from tracer.graph.model import Address, Model, Node, Scope, describe
+from tracer.graph.operators import RulesByOperator
 from tracer.graph.shape_inference import FAILURES, Shapes, TensorTypes
 from tracer.graph.tensor_type import Dim, TensorType, bits_of, common_type, refined
 from tracer.interpreter import operators, values
@@ -108,9 +109,7 @@ class Inference:
         self._visits_left -= len(nodes)
         for node in nodes:
             if node.key in self._bodies:
-                rule = (
-                    _bodies_alone if node.domain else _BY_OPERATOR.get(node.op_type, _bodies_alone)
-                )
+                rule = _bodies_alone if node.domain else _RULES.get(node.op_type, _bodies_alone)
                 types = rule(self, node, self._bodies[node.key])
                 for name, found in zip(node.outputs, types, strict=False):
                     if name:
@@ -306,6 +305,10 @@ def _bodies_alone(inference: Inference, node: Node, scopes: Mapping[str, Scope])
     return ()
 
 
+_RULES = RulesByOperator[Callable[[Inference, Node, Mapping[str, Scope]], Types]]()
+
+
+@_RULES("If")
 def _if(inference: Inference, node: Node, scopes: Mapping[str, Scope]) -> Types:
     """Outputs have the types of the branch that runs, else what both branches share."""
     _bodies_alone(inference, node, scopes)
@@ -315,6 +318,7 @@ def _if(inference: Inference, node: Node, scopes: Mapping[str, Scope]) -> Types:
     return [common_type(types) for types in zip(*map(inference.results, ran), strict=False)]
 
 
+@_RULES("Loop")
 def _loop(inference: Inference, node: Node, scopes: Mapping[str, Scope]) -> Types:
     """States have what is true before and after each trip; scan outputs stack the trips.
 
@@ -360,6 +364,7 @@ def _loop_trips(inference: Inference, node: Node, body: Scope) -> int | None:
     return max(0, int(maximum.item())) if goes_on is not None and goes_on.all() else None
 
 
+@_RULES("Scan")
 def _scan(inference: Inference, node: Node, scopes: Mapping[str, Scope]) -> Types:
     """A body has one element of each scanned input; states keep their types."""
     if inference.model.opsets.get("", 1) < _SCAN_WITHOUT_BATCH:
@@ -403,11 +408,6 @@ def _with_axis(type_: TensorType | None, axis: int, size: int | None) -> TensorT
         return type_
     at = axis % (len(type_.shape) + 1)
     return TensorType(type_.dtype, (*type_.shape[:at], size, *type_.shape[at:]))
-
-
-_BY_OPERATOR: Mapping[str, Callable[[Inference, Node, Mapping[str, Scope]], Types]] = {
-    "If": _if, "Loop": _loop, "Scan": _scan,
-}  # fmt: skip
 
 
 def check(model: Model, shapes: Shapes, fed: Mapping[str, Any] | None = None) -> None:

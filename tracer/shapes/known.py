@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 
 from tracer.graph.model import Address, Model, Node
+from tracer.graph.operators import RulesByOperator
 from tracer.graph.tensor_type import Dim, TensorType
 from tracer.interpreter import values
 from tracer.interpreter.operators import evaluated
@@ -125,17 +126,7 @@ Rule = Callable[[Known], Outputs]
 It may raise UnknownError instead."""
 
 
-class Rules(dict[str, Rule]):
-    """The rules of a domain by operator; `@rules("Conv")` adds the function below it."""
-
-    def __call__(self, *op_types: str) -> Callable[[Rule], Rule]:
-        """Returns a decorator that adds a function as the rule of these operators."""
-
-        def add(rule: Rule) -> Rule:
-            self.update(dict.fromkeys(op_types, rule))
-            return rule
-
-        return add
+Rules = RulesByOperator[Rule]
 
 
 def like_first(known: Known) -> Outputs:

@@ -22,6 +22,7 @@ from tracer.accumulators.engine.value_ranges import (
 )
 from tracer.errors import ModelError
 from tracer.graph.model import Address, Model, Node, Scope
+from tracer.graph.operators import RulesByOperator
 from tracer.graph.stored_weights import overridable
 from tracer.interpreter.numeric import compiled
 from tracer.interpreter.numeric.tensors import apply, nonnegative_axis
@@ -251,8 +252,17 @@ def _attribute(node: Node, name: str, default: int = 0) -> int:
 
 
 _Rule = Callable[[TensorScales, Node], "TensorScale | None"]
+_RULES = RulesByOperator[_Rule]({
+    "DequantizeLinear": TensorScales.dequantized,
+    "Identity": lambda scales, node: scales.of(node.inputs[0], node.scope),
+})  # fmt: skip
+"""How the scale of an operator's output follows from the scales of its inputs."""
 
 
+@_RULES(
+    "MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather",
+    "Split", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "ReduceMax",
+)  # fmt: skip
 def _rearranged(scales: TensorScales, node: Node) -> TensorScale | None:
     """Elements are moved, left out, or separated by 0: the single step stays."""
     scale = scales.of(node.inputs[0], node.scope)
@@ -261,15 +271,18 @@ def _rearranged(scales: TensorScales, node: Node) -> TensorScale | None:
     return replace(scale, low=min(scale.low, 0), high=max(scale.high, 0))
 
 
+@_RULES("Resize", "Upsample")
 def _resized(scales: TensorScales, node: Node) -> TensorScale | None:
     return _rearranged(scales, node) if takes_nearest(node) else None
 
 
+@_RULES("Relu")
 def _positive(scales: TensorScales, node: Node) -> TensorScale | None:
     scale = scales.of(node.inputs[0], node.scope)
     return None if scale is None else replace(scale, low=max(scale.low, 0), high=max(scale.high, 0))
 
 
+@_RULES("Transpose")
 def _transposed(scales: TensorScales, node: Node) -> TensorScale | None:
     scale = scales.of(node.inputs[0], node.scope)
     order = next((list(a.ints) for a in node.proto.attribute if a.name == "perm"), None)
@@ -281,6 +294,7 @@ def _transposed(scales: TensorScales, node: Node) -> TensorScale | None:
     return replace(scale, axis=axis, rank=len(order))
 
 
+@_RULES("Pad")
 def _padded(scales: TensorScales, node: Node) -> TensorScale | None:
     """Padding with zeros or with elements."""
     fill = scales.value(node.inputs[2], node.scope) if len(node.inputs) > 2 else np.zeros(1)
@@ -289,6 +303,7 @@ def _padded(scales: TensorScales, node: Node) -> TensorScale | None:
     return _rearranged(scales, node)
 
 
+@_RULES("Concat")
 def _concat_scale(scales: TensorScales, node: Node) -> TensorScale | None:
     """One scale if all inputs have the same step."""
     parts = [scale for name in node.inputs if (scale := scales.of(name, node.scope)) is not None]
@@ -302,23 +317,6 @@ def _is_origin(node: Node) -> bool:
     """Whether the scale of a node's output follows from its own parameters."""
     return rounds_to_integers(node) or (not node.domain and node.op_type == "DequantizeLinear")
 
-
-_RULES: dict[str, _Rule] = {
-    "DequantizeLinear": TensorScales.dequantized,
-    "Identity": lambda scales, node: scales.of(node.inputs[0], node.scope),
-    "Relu": _positive,
-    "Transpose": _transposed,
-    "Pad": _padded,
-    "Resize": _resized,
-    "Upsample": _resized,
-    "Concat": _concat_scale,
-    **dict.fromkeys(
-        ("MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice",
-         "Gather", "Split", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "ReduceMax"),
-        _rearranged,
-    ),
-}  # fmt: skip
-"""How the scale of an operator's output follows from the scales of its inputs."""
 
 ELEMENTS_KEPT = frozenset(_RULES) - {"DequantizeLinear", "Resize", "Upsample"}
 """Operators that move integers, or leave some of them out, and compute no others."""

@@ -223,6 +223,26 @@ class _Known:
         return None if zero is None else zero.reshape(-1)
 
 
+_Rule = Callable[[_Known, Node], ValueRange]
+_RULES = operators.RulesByOperator[_Rule]({
+    "Relu": lambda known, node: known.input(node).clipped(0, math.inf),
+    "Concat": lambda known, node: reduce(
+        ValueRange.union, (known.of(name, node.scope) for name in node.inputs), known.input(node)
+    ),
+    **dict.fromkeys(
+        ("Resize", "Upsample"),
+        lambda known, node: known.input(node) if takes_nearest(node) else ValueRange(),
+    ),
+    **dict.fromkeys(
+        ("Identity", "Transpose", "MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Squeeze",
+         "Unsqueeze", "Slice", "Gather", "Split", "Expand", "Tile", "DepthToSpace",
+         "SpaceToDepth", "ReduceMax"),
+        _Known.input,
+    ),
+})  # fmt: skip
+"""How the range of an operator's output follows from the ranges of its inputs."""
+
+
 def has_input(node: Node, index: int) -> bool:
     """Whether an optional input is present."""
     return len(node.inputs) > index and bool(node.inputs[index])
@@ -241,6 +261,7 @@ def integer_range(dtype: Any) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
+@_RULES("Clip")
 def _clipped(known: _Known, node: Node) -> ValueRange:
     """A limit that is not one constant number may move any number anywhere."""
     x = known.input(node)
@@ -254,6 +275,7 @@ def _clipped(known: _Known, node: Node) -> ValueRange:
     return ValueRange.of_type(x.dtype) if any(map(math.isnan, ends)) else x.clipped(*ends)
 
 
+@_RULES("Pad")
 def _padded(known: _Known, node: Node) -> ValueRange:
     """Padding is a number, or elements."""
     fill = next((a.f for a in node.proto.attribute if a.name == "value"), 0.0)
@@ -263,6 +285,7 @@ def _padded(known: _Known, node: Node) -> ValueRange:
     return ValueRange.of_type(x.dtype) if math.isnan(fill) else x.union(ValueRange(fill, fill))
 
 
+@_RULES("QuantizeLinear")
 def _quantized(known: _Known, node: Node) -> ValueRange:
     """The operator itself quantises the ends: it rounds as it will in a run."""
     x, scale, zero = known.input(node), known.constant(node, 1), known.zero_point(node)
@@ -283,6 +306,7 @@ def _quantized(known: _Known, node: Node) -> ValueRange:
     return _spanned(found, dtype)
 
 
+@_RULES("DequantizeLinear")
 def _dequantized(known: _Known, node: Node) -> ValueRange:
     """The operator itself dequantises the ends; a step may be negative."""
     x, scale, zero = known.input(node), known.constant(node, 1), known.zero_point(node)
@@ -323,30 +347,6 @@ def _spanned(found: Array, dtype: np.dtype[Any]) -> ValueRange:
 def _number(value: Array | None) -> float:
     """NaN for a value that is not constant, or not one number."""
     return math.nan if value is None or value.size != 1 else float(value.item())
-
-
-_Rule = Callable[[_Known, Node], ValueRange]
-_RULES: dict[str, _Rule] = {
-    "QuantizeLinear": _quantized,
-    "DequantizeLinear": _dequantized,
-    "Relu": lambda known, node: known.input(node).clipped(0, math.inf),
-    "Clip": _clipped,
-    "Concat": lambda known, node: reduce(
-        ValueRange.union, (known.of(name, node.scope) for name in node.inputs), known.input(node)
-    ),
-    "Pad": _padded,
-    **dict.fromkeys(
-        ("Resize", "Upsample"),
-        lambda known, node: known.input(node) if takes_nearest(node) else ValueRange(),
-    ),
-    **dict.fromkeys(
-        ("Identity", "Transpose", "MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Squeeze",
-         "Unsqueeze", "Slice", "Gather", "Split", "Expand", "Tile", "DepthToSpace",
-         "SpaceToDepth", "ReduceMax"),
-        _Known.input,
-    ),
-}  # fmt: skip
-"""How the range of an operator's output follows from the ranges of its inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +402,18 @@ def stored_integers(node: Node, x: Array, stored: Stored) -> Array | None:
     return integers.astype(np.int64) if np.array_equal(integers, np.rint(integers)) else None
 
 
+_ENDS = operators.RulesByOperator[Callable[..., RoundedIntegers | None]]({
+    "BipolarQuant": lambda low, high, parameters, _: _checked(
+        np.where(_both_ends(low, high, parameters) >= 0, np.float32(1), np.float32(-1)),
+        parameters[0], np.zeros(1),
+    ),
+    "Trunc": lambda low, high, parameters, attributes: _checked(
+        *trunc_integers(_both_ends(low, high, parameters), *parameters, **attributes)
+    ),
+})  # fmt: skip
+
+
+@_ENDS("Quant", "IntQuant")
 def _of_quant(
     low: float, high: float, parameters: list[Array], attributes: dict[str, Any]
 ) -> RoundedIntegers | None:
@@ -410,6 +422,7 @@ def _of_quant(
     return _checked(integers, scale, zero)
 
 
+@_ENDS("MultiThreshold")
 def _of_thresholds(
     low: float, high: float, parameters: list[Array], attributes: dict[str, Any]
 ) -> RoundedIntegers | None:
@@ -442,17 +455,3 @@ def _checked(integers: Array, step: Array, zero: Array) -> RoundedIntegers | Non
         int(integers.min()), int(integers.max()), step.astype(np.float32),
         int(zero.flat[0]) if is_single else None, float(ends.min()), float(ends.max()),
     )  # fmt: skip
-
-
-_ENDS: dict[str, Callable[..., RoundedIntegers | None]] = {
-    "Quant": _of_quant,
-    "IntQuant": _of_quant,
-    "BipolarQuant": lambda low, high, parameters, _: _checked(
-        np.where(_both_ends(low, high, parameters) >= 0, np.float32(1), np.float32(-1)),
-        parameters[0], np.zeros(1),
-    ),
-    "Trunc": lambda low, high, parameters, attributes: _checked(
-        *trunc_integers(_both_ends(low, high, parameters), *parameters, **attributes)
-    ),
-    "MultiThreshold": _of_thresholds,
-}  # fmt: skip
