@@ -165,7 +165,15 @@ def _run(subject: bytes | str, feeds: Mapping[str, Any], side: Side, is_timed: b
             if side.accumulator:
                 return Observed(overflows=count_overflows(source, side.accumulator, feeds))
             return Observed(Interpreter(source, late_kernels=True).run(None, feeds))
-        return _run_onnxruntime(subject, feeds, side, is_timed)
+        import onnxruntime as ort  # as in the script that is written at last
+
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = side.threads
+        options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[side.level])
+        session = ort.InferenceSession(subject, options, providers=["CPUExecutionProvider"])
+        outputs = session.run(None, feeds)
+        return Observed(outputs, us=_time(lambda: session.run(None, feeds)) if is_timed else 0.0)
     except Exception as error:  # whatever a runtime raises
         return Observed(error=error_line(str(error)), lacks_memory=is_lack_of_memory(error))
 
@@ -175,21 +183,6 @@ def error_line(message: str) -> str:
     text = (message.strip() or "?").splitlines()[0]
     text = re.sub(r"Name: ?'[^']*'|\([^()]*\)|'[^']*'|\{[^{}]*\}", "…", text)
     return re.sub(r"\S*/onnxruntime\S*|\d+", "#", text).strip()
-
-
-def _run_onnxruntime(
-    subject: bytes | str, feeds: Mapping[str, Any], side: Side, is_timed: bool
-) -> Observed:
-    """Runs as the script does that is written at last."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = side.threads
-    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[side.level])
-    session = ort.InferenceSession(subject, options, providers=["CPUExecutionProvider"])
-    outputs = session.run(None, feeds)
-    return Observed(outputs, us=_time(lambda: session.run(None, feeds)) if is_timed else 0.0)
 
 
 def _time(run: Callable[[], object]) -> float:

@@ -138,7 +138,13 @@ class Planner:
     @cached_property
     def uncomputed(self) -> tuple[Node, ...]:
         """The nodes that nothing but the fallback computes."""
-        return tuple(node for node in self._model.nodes if not self._is_computed(node))
+        found = []
+        for node in self._model.nodes:
+            opset = self._opset(node)
+            known = self._operator(node, opset) is not None or self._local(node) is not None
+            if not (known or has_reference(node, opset) or has_body(node, opset)):
+                found.append(node)
+        return tuple(found)
 
     def plan(self) -> Plan:
         """Returns the plan of the main graph, which holds the plans of its bodies.
@@ -221,12 +227,6 @@ class Planner:
         if operator is None and self._local(node) is None:
             return standard().find(node.domain, node.op_type, opset)
         return operator
-
-    def _is_computed(self, node: Node) -> bool:
-        """Whether something computes the node besides the fallback."""
-        opset = self._opset(node)
-        known = self._operator(node, opset) is not None or self._local(node) is not None
-        return known or has_reference(node, opset) or has_body(node, opset)
 
     def _local(self, node: Node) -> onnx.FunctionProto | None:
         return self._functions.get((node.domain, node.op_type, node.proto.overload))

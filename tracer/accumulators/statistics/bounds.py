@@ -21,7 +21,6 @@ from tracer.accumulators.spec import (
     WIDEST,
     Convention,
     Overflow,
-    Register,
     Shift,
     effect_of,
     signed_range,
@@ -296,7 +295,12 @@ def _staged(
     reached = start.with_zero()
     for stage in stages:
         if stage.register is not None:
-            terms = _in_register(terms, stage, stage.register)
+            grouped = terms.map_ends(partial(_grouped, stage=stage))
+            total = grouped.map_ends(lambda end: np.zeros_like(end[..., 0]))
+            for step in range(grouped.low.shape[-1]):
+                total = total.plus(grouped.map_ends(itemgetter((..., step))))
+                total = _overflowed(total, *stage.register.range, stage.register.overflow)
+            terms = total.shifted(stage.shift)
             continue
         if stage.spill is not None:
             values, _ = _spilled(terms, start, stage)
@@ -317,16 +321,6 @@ def _grouped(values: Array, stage: Stage) -> Array:
 def _partial_sums(terms: Interval, stage: Stage) -> Interval:
     """Returns the intervals of all partial sums of each group, (M, groups, longest)."""
     return terms.map_ends(partial(_grouped, stage=stage)).map_ends(partial(np.cumsum, axis=-1))
-
-
-def _in_register(terms: Interval, stage: Stage, register: Register) -> Interval:
-    """Returns the intervals of the sums of a stage with a register of its own."""
-    grouped = terms.map_ends(partial(_grouped, stage=stage))
-    total = grouped.map_ends(lambda end: np.zeros_like(end[..., 0]))
-    for step in range(grouped.low.shape[-1]):
-        term = grouped.map_ends(itemgetter((..., step)))
-        total = _overflowed(total.plus(term), *register.range, register.overflow)
-    return total.shifted(stage.shift)
 
 
 def _spilled(
