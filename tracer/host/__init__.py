@@ -390,13 +390,9 @@ def best(run: Callable[[], object], threads: int) -> tuple[float, float]:
         before, start = _cpu_seconds(clocks), time.perf_counter()
         run()
         now = time.perf_counter()
-        wall, after = now - start, _cpu_seconds(clocks)
-        spent = [end - begin for begin, end in zip(before, after, strict=True)]
-        if len(spent) > 1:  # what a clock of one thread is late with is no part of this try
-            spent = [max(0.0, min(each, wall)) for each in spent]
-        tries.append((wall, sum(spent)))
-        if shortest > _GAIN * wall:
-            shortest, improved = wall, now
+        tries.append((now - start, _cpu_of_try(before, _cpu_seconds(clocks), now - start)))
+        if shortest > _GAIN * (now - start):
+            shortest, improved = now - start, now
         if now - improved > _SETTLED_S:
             near = _near(tries)
             if len(near) >= _CONFIRMING and _share(near, threads) >= _ALONE:
@@ -419,3 +415,9 @@ def _cpu_seconds(clocks: Sequence[int]) -> list[float]:
         with suppress(OSError):  # the thread has ended
             seconds[place] = time.clock_gettime(clock)
     return seconds or [time.process_time()]
+
+
+def _cpu_of_try(before: Sequence[float], after: Sequence[float], wall: float) -> float:
+    """Returns the CPU time of a try; what a clock of one thread is late with is no part of it."""
+    spent = [end - start for start, end in zip(before, after, strict=True)]
+    return sum(spent) if len(spent) == 1 else sum(max(0.0, min(each, wall)) for each in spent)

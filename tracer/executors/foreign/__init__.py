@@ -29,3 +29,12 @@ def kind_of(path: Path) -> Kind | None:
     if begin.startswith(b"["):
         return "onnxruntime"
     return "torch" if begin.startswith(b"{") else None
+
+
+def origin_notes(path: Path, profiler: str, subject: str) -> list[str]:
+    """Returns notes on what the times of a file are; tracer itself would profile the `subject`."""
+    return [
+        f"times are those that {profiler} wrote to {path.name}, with its overhead: only a "
+        f"calibrated run (tracer profile {subject}) can be corrected",
+        "the file does not say on which machine, with how many threads and on which inputs it ran",
+    ]

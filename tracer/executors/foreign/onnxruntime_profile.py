@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from tracer.errors import InputError, ModelError
-from tracer.executors.foreign import node_search
+from tracer.executors.foreign import node_search, origin_notes
 from tracer.executors.foreign.node_search import Match, NodeSearch, SeparateKernel
 from tracer.executors.onnxruntime import kernel_nodes, profile_events, sessions
 from tracer.executors.onnxruntime.executor import Folder
@@ -164,20 +164,15 @@ def _read_runs(path: Path) -> tuple[RunTable, tuple[SeparateKernel, ...], tuple[
     runs = np.flatnonzero(is_whole)
     counted = runs[1:] if runs[0] == 0 and len(runs) > 1 else runs
     cut = (f"{path.name} is cut off, and was read as far as it goes",) if events.is_cut else ()
-    notes = (*_run_notes(path, len(runs), len(counted)), *cut, *outside, *unfinished, *impossible)
-    return table.take(counted), kernels, notes
-
-
-def _run_notes(path: Path, runs: int, counted: int) -> Iterator[str]:
-    yield (
-        f"times are those that onnxruntime's profiler wrote to {path.name}, with its overhead: "
-        "only a calibrated run (tracer profile MODEL.onnx) can be corrected"
-    )
-    yield "the file does not say on which machine, with how many threads and on which inputs it ran"
-    if counted < runs:
-        yield f"the first of {runs:,} runs is left out: it allocates memory and fills caches"
-    elif runs == 1:
-        yield "the only run is the first, in which memory is allocated and caches are filled"
+    notes = origin_notes(path, "onnxruntime's profiler", "MODEL.onnx")
+    if len(counted) < len(runs):
+        first = f"the first of {len(runs):,} runs"
+        notes.append(f"{first} is left out: it allocates memory and fills caches")
+    elif len(runs) == 1:
+        notes.append(
+            "the only run is the first, in which memory is allocated and caches are filled"
+        )
+    return table.take(counted), kernels, (*notes, *cut, *outside, *unfinished, *impossible)
 
 
 def bound_durations(

@@ -18,6 +18,7 @@ from tracer.errors import InputError, refusing
 from tracer.executors.calls import Calls, Kind, Launch, Span, Work
 from tracer.executors.device import DeviceUse, launched
 from tracer.executors.eager import Measured, Overhead, profile_of
+from tracer.executors.foreign import origin_notes
 from tracer.executors.protocol import Profiled
 from tracer.graph.tensor_type import TensorType
 from tracer.support.files import read_regular
@@ -92,10 +93,14 @@ def read(path: Path) -> Profiled:
     provider = "cuda" if works else "cpu"
     measured = Measured("torch", provider, (), took, took, Overhead(0.0, 0.0))
     profiled = profile_of(calls, measured)
-    notes = tuple(_notes(path, len(took), any(s.kind is Kind.MODULE for s in spans)))
+    notes = origin_notes(path, "torch.profiler", "FILE.py:NAME")
+    if len(took) == 1:
+        notes.append("all is one run: torch marks runs where the profiler has a schedule")
+    if not any(span.kind is Kind.MODULE for span in spans):
+        notes.append("modules are not known: with_stack=True records them")
     if works:
-        notes += tuple(use.notes(statistics.median(took)))
-    return replace(profiled, run=replace(profiled.run, notes=notes))
+        notes += use.notes(statistics.median(took))
+    return replace(profiled, run=replace(profiled.run, notes=tuple(notes)))
 
 
 def _spans(events: Sequence[_Event]) -> Iterator[tuple[int, Span]]:
@@ -160,18 +165,6 @@ def tensor_types(shapes: Sequence[Any], dtypes: Sequence[Any]) -> tuple[TensorTy
         for shape, dtype in zip(shapes, dtypes, strict=False)
         if dtype in _DTYPES and isinstance(shape, list) and all(isinstance(n, int) for n in shape)
     )
-
-
-def _notes(path: Path, runs: int, has_modules: bool) -> Iterator[str]:
-    yield (
-        f"times are those that torch.profiler wrote to {path.name}, with its overhead: only a "
-        "calibrated run (tracer profile FILE.py:NAME) can be corrected"
-    )
-    yield "the file does not say on which machine, with how many threads and on which inputs it ran"
-    if runs == 1:
-        yield "all is one run: torch marks runs where the profiler has a schedule"
-    if not has_modules:
-        yield "modules are not known: with_stack=True records them"
 
 
 def _ns(time_us: float | str) -> int:
