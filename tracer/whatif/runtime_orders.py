@@ -11,7 +11,7 @@ the processor.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -94,6 +94,7 @@ def find_orders(
     summing = set(nodes_that_sum(model))
     kernels = _Kernels(model, feeds(), threads or cores(), announce)
     orders: dict[str, KernelOrder] = {}
+    known: dict[str, list[str]] = defaultdict(list)
     unknown: dict[str, list[str]] = defaultdict(list)
     for node in model.nodes:
         entry = matches.get(node.key)
@@ -101,6 +102,7 @@ def find_orders(
             continue
         try:
             orders[node.key] = kernels.order_of(node.key)
+            known[str(orders[node.key].order)].append(node.key)
         except NotKnown as reason:
             orders[node.key] = KernelOrder()
             unknown[str(reason)].append(node.key)
@@ -110,20 +112,14 @@ def find_orders(
         for key, order in orders.items()
     )
     kept = tuple(entry for entry in policy.accumulators if not _has_runtime(entry.value))
-    return Found(replace(policy, accumulators=(*entries, *kept)), (*_notes(orders, unknown),))
-
-
-def _notes(
-    orders: Mapping[str, KernelOrder], unknown: Mapping[str, Sequence[str]]
-) -> Iterator[str]:
-    missing = {key for keys in unknown.values() for key in keys}
-    known: dict[str, list[str]] = defaultdict(list)
-    for key, order in orders.items():
-        if key not in missing:
-            known[str(order.order)].append(key)
-    yield from (f"order of {', '.join(keys)}: {order}" for order, keys in known.items())
-    for reason, keys in unknown.items():
-        yield f"order of {', '.join(keys)}: not known ({reason}), in order"
+    notes = (
+        *(f"order of {', '.join(keys)}: {order}" for order, keys in known.items()),
+        *(
+            f"order of {', '.join(keys)}: not known ({why}), in order"
+            for why, keys in unknown.items()
+        ),
+    )
+    return Found(replace(policy, accumulators=(*entries, *kept)), notes)
 
 
 @dataclass(frozen=True)

@@ -170,6 +170,13 @@ def report(trace: Trace, options: ViewOptions) -> Content:
     kind: Kind = "profile" if trace.runs else "count"
     if trace.runs and all(run.executor in _INTERPRETERS for run in trace.runs):
         kind = "interpret"
+    first = {}
+    if kind == "interpret" and any(run.sums for run in trace.runs):
+        over = trace.nodes["overflow_outputs"].gt(0).any()
+        column = "overflow_outputs" if over else "bits_observed"
+        first = {"view": "overflow", "sort": column, "color": "overflow_share" if over else column}
+    elif kind == "interpret":
+        first = {"view": "errors", "sort": "rel_error_p99", "color": "rel_error_p99"}
     return Content(
         title=page.tables[0].title if page.tables else trace.model.name,
         kind=kind,
@@ -184,17 +191,8 @@ def report(trace: Trace, options: ViewOptions) -> Content:
         sources=texts(trace.nodes["source"]),
         environment=environment.machine_fields(trace.environment),
         notes=trace.notes,
-        first=_first_view(trace) if kind == "interpret" else {},
+        first=first,
     )
-
-
-def _first_view(trace: Trace) -> dict[str, str]:
-    """Returns what a report of narrow accumulators opens on: what overflows, or large errors."""
-    if any(run.sums for run in trace.runs):
-        over = trace.nodes["overflow_outputs"].gt(0).any()
-        column = "overflow_outputs" if over else "bits_observed"
-        return {"view": "overflow", "sort": column, "color": "overflow_share" if over else column}
-    return {"view": "errors", "sort": "rel_error_p99", "color": "rel_error_p99"}
 
 
 def lines(tables: Iterable[Table]) -> tuple[str, ...]:

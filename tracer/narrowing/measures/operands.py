@@ -7,7 +7,7 @@ that add up to 1, but rounded ones need not: K is the number of terms here too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -38,7 +38,13 @@ def propose(samples: SumSamples, need: Need) -> Proposal | None:
     if need.machine is not None:
         return None
     node, room = samples.node, _room(samples, need)
-    pairs = list(_extents(node, room))
+    own = [min(grid.extent, _MOST if grid.low == 0 else _MOST // 2) for grid in node.grids]
+    pairs: list[tuple[int, ...]]  # largest magnitudes of the operands, whose product is in the room
+    if len(own) == 1:
+        pairs = [(min(own[0], room),)] if room else []
+    else:
+        fitting = (extent for extent in _EXTENTS if extent <= own[0] and room // extent)
+        pairs = [(extent, min(own[1], room // extent)) for extent in fitting]
     tried = [_proposal(samples, _grids(node, pair)) for pair in pairs]
     least = best(tried)
     if least is None:
@@ -69,17 +75,6 @@ def _room(samples: SumSamples, need: Need) -> int:
     largest = float(max(y.max() for y in samples.outputs(unsigned)))
     reached = largest * (depth if node.is_mean else 1)
     return int(need.largest / max(min(terms, MARGIN * reached / extents), 1e-9))
-
-
-def _extents(node: PlainSum, room: int) -> Iterator[tuple[int, ...]]:
-    """Yields the largest magnitudes of the operands whose product is at most `room`."""
-    own = [min(grid.extent, _MOST if grid.low == 0 else _MOST // 2) for grid in node.grids]
-    if len(own) == 1:
-        yield from [(min(own[0], room),)] if room else []
-        return
-    for extent in _EXTENTS:
-        if extent <= own[0] and room // extent:
-            yield extent, min(own[1], room // extent)
 
 
 def _grids(
