@@ -277,15 +277,15 @@ def united(parts: Iterable[Weights]) -> Weights:
 
 def sources(model: Model, facts: Facts, types: QuantizedTypes) -> Sources:
     """Returns the sources of every constant tensor, and of the inputs of every node."""
-    origins = _stored(model, facts)
+    origins, flow = _stored(model, facts), model.dataflow
     inputs: dict[str, Sequence[tuple[int, Weights]]] = {}
     is_torch = _is_torch(model)
     for node in model.nodes:
         scope = node.scope
-        every = [(i, _resolve(name, scope, origins)) for i, name in enumerate(node.inputs) if name]
-        known = [(i, source) for i, source in every if source is not None]
+        read = [(i, flow.address(name, scope)) for i, name in enumerate(node.inputs) if name]
+        known = [(i, origins[each]) for i, each in read if each in origins]
         is_repeatable = not operators.draws_numbers(node.op_type) and not bodies(node.proto)
-        is_constant = len(known) == len(every) and is_repeatable
+        is_constant = len(known) == len(read) and is_repeatable
         inputs[node.key] = () if is_constant else known
         if is_constant:
             data = _derived(node, known, types)
@@ -329,12 +329,6 @@ def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:
 def _is_torch(model: Model) -> bool:
     """Returns whether an exporter of torch wrote the model, with its weights as initializers."""
     return model.proto.producer_name == "pytorch" and bool(model.graph.initializer)
-
-
-def _resolve(name: str, scope: Scope, origins: Mapping[Address, Weights]) -> Weights | None:
-    """Returns the sources of a constant, None if it depends on an input."""
-    known = (origins.get((outer.path, name)) for outer in scope.outward())
-    return next((sources for sources in known if sources is not None), None)
 
 
 def _derived(node: Node, sources: Sequence[tuple[int, Weights]], types: QuantizedTypes) -> Weights:

@@ -321,7 +321,18 @@ def join_kernels(model: Model, separate: Sequence[SeparateKernel], calls: Sequen
     ]
     has_parts = any(kernel.parts for kernel in kernels)
     absent = () if has_parts else tuple(_absent_kernels(model, graph, listed))
-    return Join(tuple(kernels), absent, tuple(_join_notes(graph.level, strange, len(kernels))))
+    notes = []
+    if graph.level != _LEVELS[0]:
+        notes.append(
+            "kernels are joined to the graph that onnxruntime makes with --optimization "
+            f"{graph.level}: in the one with --optimization {_LEVELS[0]} are fewer of them"
+        )
+    if strange:
+        notes.append(
+            f"{strange:,} of {len(kernels):,} kernels are not in the graph that onnxruntime makes "
+            "of the model here: another version, level of optimisation or model may have run"
+        )
+    return Join(tuple(kernels), absent, tuple(notes))
 
 
 def _closest_graph(
@@ -384,16 +395,3 @@ def _absent_kernels(
     labels = [Label(node.proto.name, 0, node.op_type, "") for node in nodes]
     kernels = kernel_nodes.kernels(model, graph.saved, labels, [0.0] * len(left), matches=nodes)
     return zip((before[rank] for rank in left), kernels, strict=True)
-
-
-def _join_notes(level: str, strange: int, kernels: int) -> Iterator[str]:
-    if level != _LEVELS[0]:
-        yield (
-            f"kernels are joined to the graph that onnxruntime makes with --optimization {level}: "
-            f"in the one with --optimization {_LEVELS[0]} are fewer of them"
-        )
-    if strange:
-        yield (
-            f"{strange:,} of {kernels:,} kernels are not in the graph that onnxruntime makes of "
-            "the model here: another version, level of optimisation or model may have run"
-        )
