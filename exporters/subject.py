@@ -11,7 +11,7 @@ import inspect
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -153,29 +153,21 @@ def seeded(seed: int | None, source: Path | None = None) -> Iterator[None]:
     before = random.getstate(), np.random.get_state()  # Chainer draws from numpy's global generator
     random.seed(seed)
     np.random.seed(seed % _ANY_SEED)
-    restore_torch = _seed_torch(seed) if sys.modules.get("torch") is not None else None
+    torch: Any = sys.modules.get("torch")
+    state, cards = None, list[Any]()
+    if torch is not None:
+        state = torch.get_rng_state()
+        cards = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        torch.manual_seed(seed)
     try:
         yield
     finally:
         random.setstate(before[0])
         np.random.set_state(before[1])
-        if restore_torch is not None:
-            restore_torch()
-
-
-def _seed_torch(seed: int) -> Callable[[], None]:
-    torch: Any = sys.modules["torch"]
-    state, cards = torch.get_rng_state(), []
-    if torch.cuda.is_initialized():
-        cards = torch.cuda.get_rng_state_all()
-    torch.manual_seed(seed)
-
-    def restore() -> None:
-        torch.set_rng_state(state)
+        if torch is not None:
+            torch.set_rng_state(state)
         if cards:
             torch.cuda.set_rng_state_all(cards)
-
-    return restore
 
 
 def _model(source: str, arguments: dict[str, Any], *, trust: bool, seed: int | None) -> object:

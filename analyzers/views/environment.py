@@ -10,7 +10,7 @@ import pandas as pd
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.page import Page, facts
 from tracer.analyzers.views.text import plural
-from tracer.records.environment import Environment, Peaks
+from tracer.records.environment import Environment
 
 
 def page(result: Environment, options: ViewOptions) -> Page:
@@ -56,11 +56,8 @@ def _facts(observed: Environment) -> Iterator[tuple[str, str]]:
         yield "fence", observed.fence or "none: the kernel has neither Landlock nor seccomp"
     if observed.peaks is None:
         yield "peaks", "not measured: tracer env --peaks"
-    else:
-        yield from _peaks(observed.peaks)
-
-
-def _peaks(peaks: Peaks) -> Iterator[tuple[str, str]]:
+        return
+    peaks = observed.peaks
     threads = plural(peaks.threads, "thread")
     yield "float32 peak", f"{_giga(peaks.float32.rate)} GFLOP/s with {threads} ({peaks.float32.by})"
     if peaks.int8 is not None:

@@ -237,9 +237,7 @@ class _Pass:
         if None not in known:
             return known
         # bodies, attributes or the operator tell the others
-        own = next(filter(None, map(_of_attribute, node.proto.attribute)), None)
-        own = own or _operator_type(node, inputs)
-        guesses = chain(_of_bodies(node, results), repeat(own))
+        guesses = chain(_of_bodies(node, results), repeat(_own_type(node, inputs)))
         return tuple(
             kind or (guess if each.allowed is None or guess in each.allowed else None)
             for (kind, each), guess in zip(of.of_outputs(known), guesses, strict=False)
@@ -257,17 +255,18 @@ def _outputs(of: Signature, inputs: Kinds, declared: Kinds) -> Kinds:
     )  # fmt: skip
 
 
-def _of_attribute(attribute: onnx.AttributeProto) -> Kind:
-    """Returns the type that an attribute gives to the output."""
-    if attribute.name in _ATTRIBUTES and attribute.i:
-        return _tensor(attribute.i)
-    if attribute.name == "value" and attribute.HasField("t"):
-        return _tensor(attribute.t.data_type)
-    return f"tensor({_VALUES[attribute.name]})" if attribute.name in _VALUES else None
-
-
-def _operator_type(node: Node, inputs: Kinds) -> Kind:
-    """Returns the type of an output that neither the schema nor an attribute tells."""
+def _own_type(node: Node, inputs: Kinds) -> Kind:
+    """Returns the type of an output that an attribute tells, or the operator, and no schema."""
+    for attribute in node.proto.attribute:
+        kind: Kind = None
+        if attribute.name in _ATTRIBUTES and attribute.i:
+            kind = _tensor(attribute.i)
+        elif attribute.name == "value" and attribute.HasField("t"):
+            kind = _tensor(attribute.t.data_type)
+        elif attribute.name in _VALUES:
+            kind = f"tensor({_VALUES[attribute.name]})"
+        if kind:
+            return kind
     first, second = (*inputs, None, None)[:2]
     match node.op_type:
         case "ConstantOfShape" | "RandomNormal" | "RandomUniform":

@@ -374,12 +374,11 @@ def _scan(inference: Inference, node: Node, scopes: Mapping[str, Scope]) -> Type
     inputs = inference.inputs(node)
     states, scanned = inputs[: len(inputs) - count], inputs[len(inputs) - count :]
     axes = _axes(attributes.get("scan_input_axes"), len(scanned))
-    elements = [_without_axis(type_, axis) for type_, axis in zip(scanned, axes, strict=False)]
-    results = _trip(inference, scopes["body"], [*states, *elements])
+    parts = [_scanned(type_, axis) for type_, axis in zip(scanned, axes, strict=False)]
+    results = _trip(inference, scopes["body"], [*states, *(element for element, _ in parts)])
     stacked = results[len(states) :]
     axes_out = _axes(attributes.get("scan_output_axes"), len(stacked))
-    sizes = [_size(type_, axis) for type_, axis in zip(scanned, axes, strict=False)]
-    length = next((size for size in sizes if isinstance(size, int)), None)
+    length = next((size for _, size in parts if isinstance(size, int)), None)
     pairs = zip(stacked, axes_out, strict=False)
     after = _common_states(states, results)
     return [*after, *(_with_axis(type_, axis, length) for type_, axis in pairs)]
@@ -389,18 +388,14 @@ def _axes(attribute: onnx.AttributeProto | None, count: int) -> Sequence[int]:
     return [0] * count if attribute is None else attribute.ints
 
 
-def _size(type_: TensorType | None, axis: int) -> Dim:
-    """Returns the size of an axis; None where it has none."""
-    if type_ is None or type_.shape is None or not -len(type_.shape) <= axis < len(type_.shape):
-        return None
-    return type_.shape[axis]
-
-
-def _without_axis(type_: TensorType | None, axis: int) -> TensorType | None:
+def _scanned(type_: TensorType | None, axis: int) -> tuple[TensorType | None, Dim]:
+    """Returns one element along an axis, and how many there are; None for what is not known."""
     if type_ is None or type_.shape is None:
-        return type_
-    at = axis % len(type_.shape) if type_.shape else 0
-    return TensorType(type_.dtype, type_.shape[:at] + type_.shape[at + 1 :])
+        return type_, None
+    shape = type_.shape
+    at = axis % len(shape) if shape else 0
+    size = shape[axis] if -len(shape) <= axis < len(shape) else None
+    return TensorType(type_.dtype, shape[:at] + shape[at + 1 :]), size
 
 
 def _with_axis(type_: TensorType | None, axis: int, size: int | None) -> TensorType | None:
