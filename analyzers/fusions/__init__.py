@@ -243,17 +243,13 @@ def fates(
                 decided[node.key] = UNREAD
             elif same.issuperset(filter(None, node.outputs)):
                 decided[node.key] = _FOLDED
+            elif node.op_type in UNCHANGING:
+                decided[node.key] = _UNCHANGING
+            elif others := [key for key in twins[node.key] if key in running]:
+                decided[node.key] = REMOVED, f"'{others[0]}' computes the same values"
             else:
-                decided[node.key] = _rewritten(node, [k for k in twins[node.key] if k in running])
+                decided[node.key] = _MOVED if node.op_type in _MOVES else _UNUSED
     return {node.key: decided[node.key] for node in model.nodes if node.key not in running}
-
-
-def _rewritten(node: Node, twins: Sequence[str]) -> Fate:
-    if node.op_type in UNCHANGING:
-        return _UNCHANGING
-    if twins:
-        return REMOVED, f"'{twins[0]}' computes the same values"
-    return _MOVED if node.op_type in _MOVES else _UNUSED
 
 
 def _live(model: Model, scope: Scope, nodes: Sequence[Node]) -> set[str]:
