@@ -30,7 +30,6 @@ from tracer.exporters.records import (
 )
 from tracer.exporters.registry import exporter_of
 from tracer.exporters.subject import Code, load_source
-from tracer.exporters.writing import check_target, write, write_last
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model, encoded
 from tracer.support.files import cached_file, read_cached, store_in_cache, told_of
@@ -54,7 +53,7 @@ def export(
 ) -> Exported:
     """Writes a live model to `path`; see `tracer.api.export` for arguments and errors."""
     path = Path(path)
-    check_target(path, options.force)
+    writing.check_target(path, options.force)
     try:
         exporter = exporter_of(model, options.framework)
         conversion, exported = convert(exporter, model, inputs, options, path)
@@ -63,7 +62,7 @@ def export(
             f"{type(model).__name__} ends the program (sys.exit) when it is run",
             "Take that out of its code.",
         ) from error
-    written = write_last(conversion.proto, path, conversion.folder)
+    written = writing.write_last(conversion.proto, path, conversion.folder)
     return replace(exported, notes=(*exported.notes, *writing.notes(written)))
 
 
@@ -173,7 +172,7 @@ def _store(conversion: Conversion, path: Path) -> bool:
         return store_in_cache(path, encoded(conversion.proto, str(path)))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(conversion.proto, path, conversion.folder)
+        writing.write(conversion.proto, path, conversion.folder)
         told_of(path)
     except (OSError, TracerError):
         return False

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import drawing, file_formats, redaction, terminal
-from tracer.analyzers.views.file_formats import Format
 from tracer.analyzers.views.notebook import notebook_html
 from tracer.errors import UsageError
 from tracer.records.result import Result
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 _DEFAULT = ViewOptions()
 
 
-def formats(kind: type[Result]) -> Mapping[str, Format]:
+def formats(kind: type[Result]) -> Mapping[str, file_formats.Format]:
     """The formats that results of this class have, by extension."""
     view = importlib.import_module(kind.view)
     return {f.extension: f for f in _all() if _defines(view, f.part)}
@@ -59,7 +58,7 @@ def render(result: Result, extension: str, options: ViewOptions = _DEFAULT) -> b
     return chosen.render(part(result, options), options)
 
 
-def extension_of(path: Path, available: Mapping[str, Format]) -> str | None:
+def extension_of(path: Path, available: Mapping[str, file_formats.Format]) -> str | None:
     """The longest extension that the name ends with, or that it is; None without any."""
     matching = [name for name in available if f".{path.name}".endswith(f".{name}")]
     return max(matching, key=len, default=None) if path.suffix else None
@@ -111,7 +110,7 @@ def _defines(view: ModuleType, part: str) -> bool:
 
 
 @cache
-def _all() -> tuple[Format, ...]:
+def _all() -> tuple[file_formats.Format, ...]:
     modules = pkgutil.iter_modules(file_formats.__path__, f"{file_formats.__name__}.")
     every = [f for module in modules for f in importlib.import_module(module.name).FORMATS]
     return tuple(sorted(every, key=lambda each: each.extension))

@@ -31,7 +31,6 @@ from tracer.exporters.chainer import compat
 from tracer.exporters.chainer.converters import CONVERTERS, correct, whole_sequences
 from tracer.exporters.records import Arrays
 from tracer.graph import provenance
-from tracer.graph.provenance import describe, is_installed, location
 
 chainer = compat.load()
 _CHAINERS = tuple(Path(importlib.import_module(p).__path__[0]) for p in ("chainer", "onnx_chainer"))
@@ -71,9 +70,9 @@ def caller(called: str) -> Caller:
             called = frame.f_code.co_name
             applied = applied or called in _APPLYING
         elif not (
-            file.startswith("<") or is_installed(Path(file).absolute())
+            file.startswith("<") or provenance.is_installed(Path(file).absolute())
         ):  # "<": code from a string
-            return Caller(location(file, frame.f_lineno), called, applied)
+            return Caller(provenance.location(file, frame.f_lineno), called, applied)
         frame = frame.f_back  # type: ignore[assignment]
     return Caller(None, called, applied)
 
@@ -353,7 +352,7 @@ class _Converter:
             reason = f"{error}".rstrip(".")
             raise ModelError(f"{name}, called{where}, cannot be converted: {reason}") from error
         for node in (*params.context.constants, *nodes):
-            describe(node, module, call.source)
+            provenance.describe(node, module, call.source)
         return nodes
 
     def _keep_constants(self, context: Any) -> None:

@@ -11,7 +11,6 @@ from tracer import limits, shapes
 from tracer.errors import InputError, LimitError
 from tracer.graph import shape_inference, tensor_type
 from tracer.graph.model import Model, Node
-from tracer.graph.shape_inference import Shapes, TensorTypes
 
 Feeds: TypeAlias = Mapping[str, Any]
 """An array per model input by name; a list of arrays for a sequence."""
@@ -71,7 +70,7 @@ def check_feeds(model: Model, feeds: Feeds) -> None:
     shape_inference.symbol_sizes(model, FeedSet(feeds, None).shapes)
 
 
-def random_arrays(model: Model, chosen: Shapes, seed: int) -> Feeds:
+def random_arrays(model: Model, chosen: shape_inference.Shapes, seed: int) -> Feeds:
     """Returns an array per input from `numpy.random.default_rng(seed)`, in the inputs' order.
 
     Floats are uniform in [0, 1): in the domain of Sqrt and Log, and free of denormals. Raises
@@ -121,7 +120,7 @@ def _draw(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], high: in
     return drawn
 
 
-def _bounds(model: Model, chosen: Shapes) -> dict[str, int]:
+def _bounds(model: Model, chosen: shape_inference.Shapes) -> dict[str, int]:
     """Returns the exclusive upper bounds of inputs of indices: the sizes of their smallest tables.
 
     Other inputs have none; their integers are 1, valid as a mask, a length or a count.
@@ -142,7 +141,7 @@ def _bounds(model: Model, chosen: Shapes) -> dict[str, int]:
 
 
 def _table_sizes(
-    name: str, readers: Mapping[str, Sequence[tuple[Node, int]]], types: TensorTypes
+    name: str, readers: Mapping[str, Sequence[tuple[Node, int]]], types: shape_inference.TensorTypes
 ) -> Iterator[int]:
     """Yields the sizes of what the tensor `name`, or a tensor with its values, is an index of."""
     visited, waiting = {name}, [name]

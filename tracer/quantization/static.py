@@ -34,7 +34,6 @@ from tracer.containment import activity
 from tracer.errors import ModelError, TracerError
 from tracer.graph import stored_weights
 from tracer.graph.model import Model
-from tracer.graph.stored_weights import has_external_data, stored_tensors
 from tracer.inputs.datasets.dataset import Description
 from tracer.inputs.datasets.opening import reopened
 from tracer.quantization.calibration import CalibrationReader, CalibrationSamples
@@ -147,7 +146,7 @@ def quantize_in_place(
     """
     operators = sorted({*registry.QLinearOpsRegistry, *registry.QDQRegistry})
     proto = onnx.load(source, load_external_data=False)
-    for tensor in filter(uses_external_data, stored_tensors(proto)):
+    for tensor in filter(uses_external_data, stored_weights.stored_tensors(proto)):
         tensor.data_location = onnx.TensorProto.DEFAULT  # onnx sees no external data to load
     bare = source.with_name("bare.onnx")
     bare.write_bytes(proto.SerializeToString())
@@ -181,7 +180,7 @@ def quantize_in_place(
 
 def _point_to_data(proto: onnx.ModelProto) -> None:
     """Lets tensors point to their external data again."""
-    for tensor in stored_tensors(proto):
+    for tensor in stored_weights.stored_tensors(proto):
         if tensor.external_data:
             tensor.data_location = onnx.TensorProto.EXTERNAL
 
@@ -228,7 +227,7 @@ def quantize_static(
         target = source.with_name(f"quantized-{source.name}")
         proto = onnx.load(source, load_external_data=False)
         try:
-            if has_external_data(proto):
+            if stored_weights.has_external_data(proto):
                 quantize_in_place(source, target, reader, nodes, options)
             else:
                 ort.quantize_static(

@@ -25,12 +25,10 @@ import onnx
 from tracer.errors import ModelError
 from tracer.graph import operators
 from tracer.graph.model import Address, Model, Node, Scope
-from tracer.graph.operators import INTEGER_QUANTIZERS, QONNX_DOMAIN, draws_numbers
 from tracer.interpreter import values
 from tracer.interpreter.operators import evaluated
 from tracer.interpreter.ops import quantization
 from tracer.interpreter.ops.qonnx import quant_integers, trunc_integers
-from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
 _DOMAINS = ("", operators.QONNX_DOMAIN)
@@ -87,7 +85,7 @@ class StoredValues:
         found = set(self._initializers)
         for node in self._model.nodes:  # makers come first
             has_body = any(a.HasField("g") or a.graphs for a in node.proto.attribute)
-            if node.domain not in _DOMAINS or has_body or draws_numbers(node.op_type):
+            if node.domain not in _DOMAINS or has_body or operators.draws_numbers(node.op_type):
                 continue
             if all(address in found for address in self._flow.read(node)):
                 found.update(self._flow.outputs_of(node))
@@ -102,7 +100,7 @@ class StoredValues:
             if maker is not None and maker.index not in makers:
                 makers[maker.index] = maker
                 waiting.extend(self._flow.read(maker))
-        known: dict[Address, Value] = {}
+        known: dict[Address, values.Value] = {}
         for _, node in sorted(makers.items()):
             inputs = [
                 None if not name else self._value_at(self._flow.address(name, node.scope), known)
@@ -118,7 +116,7 @@ class StoredValues:
         found = known.get(address)
         return np.asarray(found) if isinstance(found, np.ndarray | np.generic) else None
 
-    def _value_at(self, address: Address, computed: Mapping[Address, Value]) -> Value:
+    def _value_at(self, address: Address, computed: Mapping[Address, values.Value]) -> values.Value:
         if address in self._initializers:
             return values.from_tensor(self._initializers[address], self._folder)
         return computed.get(address)
@@ -367,7 +365,7 @@ class RoundedIntegers:
 
 def rounds_to_integers(node: Node) -> bool:
     """Whether a node is one of QONNX's that return integers times a scale."""
-    return node.domain == QONNX_DOMAIN and node.op_type in INTEGER_QUANTIZERS
+    return node.domain == operators.QONNX_DOMAIN and node.op_type in operators.INTEGER_QUANTIZERS
 
 
 def qonnx_integers(node: Node, low: float, high: float, stored: Stored) -> RoundedIntegers | None:

@@ -27,7 +27,6 @@ from tracer.executors.onnxruntime import (
     replay,
     sessions,
 )
-from tracer.executors.onnxruntime.feeding import PlainSession
 from tracer.executors.protocol import OptimizingExecutor, Profiled, Stepped, Tensors
 from tracer.executors.settings import OrtSettings
 from tracer.graph import stored_weights
@@ -149,7 +148,7 @@ def _record(
     factory = sessions.Factory.of(model, settings)
     if len(model.nodes) + len(model.inputs) + len(model.graph.output) > _MANY:
         progress(0, 0, "onnxruntime opens the model")
-    plain = PlainSession(factory, feedset)
+    plain = feeding.PlainSession(factory, feedset)
     warm_up(plain.run, settings, progress)
     began = time.perf_counter()
     results = plain.run()
@@ -198,7 +197,7 @@ def turn_recorder(model: Model, feedset: FeedSet, settings: OrtSettings) -> Iter
     order in which the runs were made: so the runs of a turn are told apart by their number.
     """
     factory = sessions.Factory.of(model, settings)
-    plain = PlainSession(factory, feedset)
+    plain = feeding.PlainSession(factory, feedset)
     empty = feeding.empty_runner(model, feedset.feeds, plain.run(), settings)
     folder = Folder()
     profiled = _ProfiledSession(plain, folder.path)
@@ -216,7 +215,7 @@ def turn_recorder(model: Model, feedset: FeedSet, settings: OrtSettings) -> Iter
 class _ProfiledSession:
     """A session under the profiler; `counted` tells which of its runs count."""
 
-    plain: PlainSession
+    plain: feeding.PlainSession
     folder: Path
     counted: list[bool] = field(default_factory=list)
     session: Any = None

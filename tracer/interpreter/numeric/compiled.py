@@ -17,7 +17,6 @@ from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric import parallel, tensors, tile_tasks
-from tracer.interpreter.numeric.tile_tasks import Columns
 from tracer.interpreter.numeric.windows import Window
 from tracer.support.types import Array
 
@@ -90,7 +89,7 @@ def matmul(a: Array, b: Array, out: Array) -> None:
         raise ModelError(
             f"matrices of {[rows, depth]} and {list(b.shape[1:])} cannot be multiplied"
         )
-    columns = Columns(
+    columns = tile_tasks.Columns(
         np.ascontiguousarray(b).reshape(-1), np.arange(depth, dtype=np.int64) * wide,
         (1, 1, wide), (0, 0, 1), (0, wide, 1), count, (depth * wide, rows * wide),
     )  # fmt: skip
@@ -105,7 +104,7 @@ def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array |
     shift = np.zeros(len(weights), np.float32) if bias is None else bias
     arranged = layout(window)
     lines = pixels // arranged.width
-    columns = Columns(
+    columns = tile_tasks.Columns(
         source(x, window, arranged), arranged.offsets(deep), (len(x), lines, arranged.width),
         (group * deep * arranged.size, arranged.grid, 1), (len(weights) * pixels, pixels, 1),
         group, (deep * arranged.size, maps * pixels),
@@ -115,7 +114,7 @@ def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array |
     return out
 
 
-def _multiply(left: Array, begins: Array, columns: Columns, out: Array) -> None:
+def _multiply(left: Array, begins: Array, columns: tile_tasks.Columns, out: Array) -> None:
     tiles = loaded("tile_code")
     tile_tasks.run(tiles.NOTHING, tiles.FLOATS, left, begins, columns, [out.reshape(-1)])
 
