@@ -4,6 +4,7 @@ A name in a model is anybody's: an escape sequence must not reach a terminal, a 
 begin a line of its own, and a name of a megabyte must not fill a page.
 """
 
+import re
 import unicodedata
 
 NAME = 200
@@ -15,6 +16,7 @@ LINE = 2_000
 MESSAGE = 500
 """Most characters of an error or another message."""
 
+_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _HIDDEN = frozenset(("Cc", "Cf", "Zl", "Zp", "Cs"))
 """Unicode categories of control characters, direction marks, separators and surrogates."""
 
@@ -49,6 +51,11 @@ def line(text: str) -> str:
 def message(text: str) -> str:
     """Returns an error or another message, safe to show; its beginning and its end say most."""
     return printable(text, MESSAGE)
+
+
+def without_code(text: str) -> str:
+    """Returns a message of onnxruntime without the code that it begins with."""
+    return _CODE.sub("", text)
 
 
 def escaped(text: str) -> str:

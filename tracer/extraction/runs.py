@@ -29,6 +29,7 @@ from tracer.extraction.cutting import Case
 from tracer.graph.loading import OnnxSource, open_model
 from tracer.graph.model import encoded
 from tracer.support.temporary import TemporaryFolder
+from tracer.text import without_code
 
 _SECONDS = 60
 """Longest time of a run."""
@@ -180,7 +181,7 @@ def _run(subject: bytes | str, feeds: Mapping[str, Any], side: Side, is_timed: b
 
 def error_line(message: str) -> str:
     """Returns the first line of a message, without the numbers and names that candidates change."""
-    text = (message.strip() or "?").splitlines()[0]
+    text = without_code((message.strip() or "?").splitlines()[0])
     text = re.sub(r"Name: ?'[^']*'|\([^()]*\)|'[^']*'|\{[^{}]*\}", "…", text)
     return re.sub(r"\S*/onnxruntime\S*|\d+", "#", text).strip()
 

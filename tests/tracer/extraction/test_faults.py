@@ -275,6 +275,8 @@ def test_an_error_is_the_same_in_its_words(tmp_path):
     result = tracer.extract(tmp_path / "m.onnx", [target], fault="crash")
     assert result.nodes == 1
     assert "Reshape" in result.script
+    assert "Reshape" in result.sees
+    assert "ONNXRuntimeError" not in result.sees
     assert run_script(target) == 1
 
 

@@ -23,6 +23,7 @@ from tracer.graph.model import Model, encoded
 from tracer.records import environment
 from tracer.support.suggestions import suggest
 from tracer.support.temporary import check_room
+from tracer.text import without_code
 
 _Result = TypeVar("_Result")
 _FATAL_ONLY = 4  # errors are translated here, so onnxruntime need not print them too
@@ -310,8 +311,7 @@ def is_onnxruntimes(error: Exception) -> bool:
 
 def _sentence(model: Model, error: Exception) -> str:
     """Returns the message without codes and C++ source location, and with the user's node keys."""
-    text = " ".join(str(error).split())
-    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
+    text = without_code(" ".join(str(error).split()))
     text = re.sub(r"(Status Message: )?\S*/onnxruntime/\S+:\d+ .*?\) (?=\S)", "", text)
     return kernel_nodes.original(model, text).rstrip(".")
 
