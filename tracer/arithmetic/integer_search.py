@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -240,10 +239,9 @@ class Search:
 
     def _verifies(self, family: Family, number: Array) -> bool:
         """Whether it gives the sums of 10,000 more vectors; what differs joins the vectors."""
-        accumulator = self._accumulator(family, number[0])
-        drawn = (self.draw(_CHUNK) for _ in range(LEAST_RESULTS // _CHUNK))
-        balanced = (self._balanced(accumulator) for _ in range(1))
-        for operands in chain(drawn, balanced):
+        accumulator, turns = self._accumulator(family, number[0]), LEAST_RESULTS // _CHUNK
+        for turn in range(turns + 1):
+            operands = self.draw(_CHUNK) if turn < turns else self._balanced(accumulator)
             equal = int(self.count_equal(family, number, self.run(*operands))[0])
             if equal < len(operands[-1]):
                 self.meet(*(each[equal : equal + _FEW] for each in operands))
