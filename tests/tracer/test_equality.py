@@ -93,6 +93,15 @@ def test_nan_and_infinity_equal_themselves():
     assert read(np.nan_to_num(x), x) is None
 
 
+@pytest.mark.filterwarnings("error")
+def test_rounded_tensors_with_infinities_match_only_themselves():
+    x = numeric_tensor(np.array([-np.inf, 1, 2, 3], np.float32))
+    other = numeric_tensor(np.array([-np.inf, 1, 2, 4], np.float32))
+    assert "same" in Candidates({"same": x, "other": other}, rounded=True).near(x)
+    assert match(x, x, rounded=True) == SAME_SHAPE
+    assert match(other, x, rounded=True) is None
+
+
 @pytest.mark.parametrize("value", [np.array(["a"], object), [np.ones(2)], None, np.ones((0, 3))])
 def test_what_has_no_numbers_is_not_compared(value):
     assert numeric_tensor(value) is None

@@ -8,6 +8,7 @@ and, if all of these fail, in any order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -92,9 +93,10 @@ class NumericTensor:
 
     @cached_property
     def spread(self) -> float:
-        """The standard deviation."""
-        with np.errstate(invalid="ignore"):
-            return float(self.array.std(dtype=np.float64))
+        """The standard deviation; 0 where infinities or NaN leave none."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            spread = float(self.array.std(dtype=np.float64))
+        return spread if math.isfinite(spread) else 0.0
 
     @cached_property
     def ordered(self) -> Array:
@@ -203,7 +205,9 @@ def _equal_before_rounding(
     ours: Array, theirs: Array, candidate: NumericTensor, original: NumericTensor
 ) -> bool:
     """Whether the root mean square of the difference is a small part of the spread."""
-    lost = ours.astype(np.float64) - theirs.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # of infinities
+        lost = ours.astype(np.float64) - theirs.astype(np.float64)
+    lost[ours == theirs] = 0  # infinities, too
     return rms(lost) <= _ROUNDED * original.spread
 
 

@@ -15,6 +15,8 @@ from tests.fuzz.mutations.graph_parts import attributes, graphs, nodes, picked, 
 ELEMENTS = sorted(TensorProto.DataType.values())
 NUMBERS = [kind for kind in ELEMENTS if kind not in (TensorProto.UNDEFINED, TensorProto.STRING)]
 MOST_RECAST = 100_000
+NUMPY_RANK = 64
+"""Most dimensions of an array."""
 METADATA = (
     "namespace", "pkg.torch.onnx.stack_trace", "pkg.torch.onnx.class_hierarchy",
     "pkg.torch.onnx.name_scopes",
@@ -157,7 +159,8 @@ def weight_type(random: Random, model: onnx.ModelProto, other: onnx.ModelProto) 
 def recast_weight(random: Random, model: onnx.ModelProto, other: onnx.ModelProto) -> None:
     """Gives a weight another element type, and as many ones of it as it had values."""
     tensor = picked(random, tensors(model))
-    if not 0 <= math.prod(tensor.dims) <= MOST_RECAST or min(tensor.dims, default=0) < 0:
+    is_small = 0 <= math.prod(tensor.dims) <= MOST_RECAST and len(tensor.dims) <= NUMPY_RANK
+    if not is_small or min(tensor.dims, default=0) < 0:
         return
     kind = helper.tensor_dtype_to_np_dtype(random.choice(NUMBERS))
     tensor.CopyFrom(numpy_helper.from_array(np.ones(tensor.dims, kind), tensor.name))

@@ -158,8 +158,11 @@ def resized_sizes(
     Raises ModelError if neither `scales` nor `sizes` tells them.
     """
     if scales is not None and scales.size:
-        out = [int(np.float32(s) * n) for s, n in zip(scales, sources, strict=True)]
-        return [float(s) for s in scales], out
+        with np.errstate(over="ignore", invalid="ignore"):
+            lengths = scales.astype(np.float32) * np.array(sources, np.float32)
+        if not np.isfinite(lengths).all():
+            raise ModelError(f"the scales {scales.tolist()} give no finite size")
+        return scales.astype(float).tolist(), [int(length) for length in lengths]
     if sizes is not None and sizes.size:
         out = sizes.tolist()
         factors = [size / n if n or size else 1.0 for size, n in zip(out, sources, strict=True)]
