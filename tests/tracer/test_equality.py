@@ -100,6 +100,8 @@ def test_rounded_tensors_with_infinities_match_only_themselves():
     assert "same" in Candidates({"same": x, "other": other}, rounded=True).near(x)
     assert match(x, x, rounded=True) == SAME_SHAPE
     assert match(other, x, rounded=True) is None
+    scalar = numeric_tensor(np.array(np.inf, np.float32))
+    assert match(scalar, scalar, rounded=True) == SAME_SHAPE
 
 
 @pytest.mark.parametrize("value", [np.array(["a"], object), [np.ones(2)], None, np.ones((0, 3))])

@@ -205,9 +205,9 @@ def _equal_before_rounding(
     ours: Array, theirs: Array, candidate: NumericTensor, original: NumericTensor
 ) -> bool:
     """Whether the root mean square of the difference is a small part of the spread."""
-    with np.errstate(invalid="ignore"):  # of infinities
+    with np.errstate(invalid="ignore"):
         lost = ours.astype(np.float64) - theirs.astype(np.float64)
-    lost[ours == theirs] = 0  # infinities, too
+    lost = np.where(ours == theirs, 0, lost)  # not NaN, as of two infinities
     return rms(lost) <= _ROUNDED * original.spread
 
 
