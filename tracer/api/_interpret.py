@@ -13,6 +13,7 @@ from tracer.api._assembly import analyze, assembled, configured
 from tracer.api.interpret import InterpretArguments
 from tracer.executors import registry
 from tracer.executors.protocol import Receive
+from tracer.executors.settings import OrtSettings
 from tracer.exporters.subject import open_subject
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
@@ -32,6 +33,17 @@ _OF_SUMS = ("by_sample", "accumulator", "fixed", "operands")
 
 def interpret(call: InterpretArguments) -> Trace:
     """Times the inferences of one batch, or counts the overflow of all batches."""
+    loaded = with_overrides(open_subject(call.model), call.inputs)
+    if call.optimization is None:
+        return _interpreted(call, loaded)
+    from tracer.executors.onnxruntime.optimized_graph import optimized_model  # 0.1 s, and rare
+
+    settings = OrtSettings(optimization=call.optimization, register=call.register)
+    with optimized_model(loaded, settings) as optimized:
+        return _interpreted(call, optimized)
+
+
+def _interpreted(call: InterpretArguments, loaded: Model) -> Trace:
     narrowed = None
     if call.accumulator is not None:
         narrowed = as_policy(call.accumulator, call.fixed, call.operands)
@@ -39,7 +51,6 @@ def interpret(call: InterpretArguments) -> Trace:
     if energy is None and narrowed is not None and narrowed.adds_integers:
         energy = DEFAULT_ENERGY_MODEL
     energy_model = None if energy is None else energy_models.find(energy)
-    loaded = with_overrides(open_subject(call.model), call.inputs)
     reference = loaded if call.against is None else runnable_form(loaded)
     for receiver in call.receivers:
         receiver.start(loaded)
@@ -78,7 +89,7 @@ def interpret(call: InterpretArguments) -> Trace:
     analyzed = [analyze(loaded, run, types, observation.calls, call.convention, pricing=pricing)]
     recorded = {
         "threads": call.threads, **said, "batch": call.batch, "dims": call.dims,
-        "feeds": call.inputs, "fallback": call.fallback,
+        "feeds": call.inputs, "fallback": call.fallback, "optimization": call.optimization,
         "register": [str(path) for path in call.register], "seed": call.seed,
         "convention": call.convention, "energy": energy_model and energy_model.settings,
     }  # fmt: skip

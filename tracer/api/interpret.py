@@ -75,6 +75,7 @@ class InterpretArguments(_calls.Contained):
         f"{DEFAULT_ENERGY_MODEL} with --accumulator, else none", _calls.RUNS
     )
     tolerance: Tolerance | None = None
+    optimization: str | None = None
     accumulator: int | str | AnyAccumulator | Policy | None = None
     fixed: str | None = None
     operands: str | None = None
@@ -97,13 +98,19 @@ def interpret(call: InterpretArguments) -> Trace:
 
     Raises ModelError, which names all operators that the interpreter lacks; with
     `fallback="ort"`, onnxruntime computes their nodes, one at a time, and a note names them.
-    `register` are libraries of custom operators, which `fallback` and `against` then have.
+    `register` are libraries of custom operators, which `fallback`, `against` and
+    `optimization` then have.
 
     With an `accumulator`, sums are computed in narrow accumulators, in one inference for each
     batch, and the overflow columns are filled instead. An accumulator is a width, a policy as text
     (`conv1=18,*=17`), the path of a TOML file, or an object of `tracer.accumulators`; `fixed` are
     the fixed-point formats of float operands, as in `8:5/8:7`; `operands` the formats that those of
     float accumulators are cast to, as in `fp8-e4m3` or `conv*=fp8-e4m3,*=bf16`.
+
+    With `optimization`, a level of onnxruntime, the graph that onnxruntime makes of the model is
+    interpreted, here and not that of the file: fused, and quantised as its kernels are. Together
+    with the accumulator of a processor (`x86-maddubs`), integer networks have that processor's
+    bits.
 
     `energy` names the model of `analyzers.energy` that fills the column `energy`, per run. The
     default is `lab` with an `accumulator`, and no energies without one.
@@ -141,7 +148,7 @@ def _check_combination(call: InterpretArguments) -> None:
         raise UsageError("only narrow accumulators have statistics by sample", _NARROW)
     if call.by_sample and call.batch not in (None, 1):
         raise UsageError(f"statistics by sample in batches of {call.batch}", "Leave out the batch.")
-    if call.register and not (call.against or call.fallback):
+    if call.register and not (call.against or call.fallback or call.optimization):
         raise UsageError(
             "libraries of operators are for onnxruntime, and nothing runs it here",
             "Set a fallback as well: --fallback ort.",

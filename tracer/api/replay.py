@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tracer.api import _calls
-from tracer.support.arguments import FLAG, TEXT, argument, maybe, option, part
+from tracer.support.arguments import FLAG, RULES, TEXT, argument, maybe, option, part
 
 if TYPE_CHECKING:
     from tracer.exporters.subject import ModelSource
@@ -27,7 +27,11 @@ class RuntimeArguments:
         None, group=_GROUP, rule=maybe(TEXT), flag="--as", reads=("choice", "onnxruntime"),
         metavar="RUNTIME", common=True,
     )  # fmt: skip
-    optimization: str = _calls.optimization("all", group=_GROUP)
+    optimization: str | None = option(
+        "Graph optimisation level of onnxruntime: interpret the graph that it makes of the model.  "
+        "[default: all with --as, else the graph of the file]",
+        None, group=_GROUP, rule=maybe(RULES["optimization"]), reads=("optimization",),
+    )  # fmt: skip
     anew: bool = option("Reveal rules anew, and store them.", False, group=_GROUP, rule=FLAG)
 
 
@@ -37,6 +41,7 @@ class ReplayArguments(RuntimeArguments, _calls.Contained):
 
     model: ModelSource
     _: KW_ONLY
+    optimization: str = _calls.optimization("all", group=_GROUP)
     batch: int | None = _calls.batch("the model's own, 64 with --data")
     dims: Mapping[str, int] | None = _calls.dims()
     inputs: InputPaths | Samples = part(_calls.Inputs, None, build=_calls.chosen_inputs)

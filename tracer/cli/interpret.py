@@ -91,16 +91,16 @@ def _check_writable(path: Path, force: bool) -> None:
 def _choose_runtime(command: Callable[..., Any]) -> Callable[..., Any]:
     """Shows, with --as, which kernels of that runtime are replayed with equal bits.
 
-    Raises UsageError for options of numpy's arithmetic with it, and its own options without it.
+    Raises UsageError for options of numpy's arithmetic with it, and for --anew without it.
     """
 
     @functools.wraps(command)
     def choose(*, runtime: dict[str, Any], **arguments: Any) -> Any:
         if runtime["runtime"] is None:
-            if runtime["anew"] or runtime["optimization"] != "all":
-                what = "--optimization and --anew are for the arithmetic of a runtime"
+            if runtime["anew"]:
+                what = "--anew is for the arithmetic of a runtime"
                 raise UsageError(what, "Give --as onnxruntime as well.")
-            return command(**arguments)
+            return command(optimization=runtime["optimization"], **arguments)
         from tracer.records.replayed import Replayed
 
         options, output, shown = (
@@ -117,7 +117,9 @@ def _choose_runtime(command: Callable[..., Any]) -> Callable[..., Any]:
             )
         output.check(Replayed)
         names = (*_options.names(replay.ReplayArguments), "inputs")
-        chosen = {name: options[name] for name in {*names} & options.keys()} | runtime
+        chosen = {name: options[name] for name in {*names} & options.keys()} | {
+            name: value for name, value in runtime.items() if value is not None
+        }
         with progress() as report:
             result = replay.replay(
                 arguments["model"], limits=arguments["limits"], progress=report, **chosen
@@ -169,6 +171,7 @@ def command(
     tensors: Path | None,
     accumulating: _accumulating.AccumulatorOptions | None,
     output: Output,
+    optimization: str | None,
 ) -> int:
     """Run a model in numpy and show the values of every node.
 
@@ -187,6 +190,9 @@ def command(
     it, the model runs on the first batch alone. With --by sample, samples run one at a time, and
     the table shows which of them overflow.
 
+    --optimization interprets the graph that onnxruntime makes of the model: together with
+    --accumulator x86-maddubs, integer networks have the bits of a processor with AVX2 alone.
+
     --as onnxruntime computes each kernel by the rule that probes reveal, and compares all bits.
 
     \b
@@ -197,6 +203,7 @@ def command(
       tracer interpret int8.onnx --accumulator 16 --inputs images.npz -o sums.png
       tracer interpret int8.onnx --accumulator 16 --data digits --by sample -o overflow.csv
       tracer interpret int8.onnx --accumulator 24 --data digits --certificate safe.json
+      tracer interpret int8.onnx --accumulator x86-maddubs --optimization all --data digits
     """
     from tracer.records.trace import Trace
 
@@ -206,12 +213,15 @@ def command(
     writer = None if tensors is None else _Writer(tensors)
     witness = None
     if accumulating is not None and (accumulating.path or accumulating.checked):
+        if optimization is not None:
+            what = "a certificate is for the graph of the file"
+            raise UsageError(what, "Leave out --optimization, or the certificate.")
         witness = _accumulating.Witness(accumulating)
     with progress() as report:
         trace = api.interpret(
             model, warmup=None, tolerance=tolerance, limits=limits, progress=report, note=tell,
             accumulator=None if accumulating is None else accumulating.policy, cluster=cluster,
-            by_sample=output.options.by == SAMPLE,
+            by_sample=output.options.by == SAMPLE, optimization=optimization,
             receivers=[each for each in (writer, witness) if each is not None], **options,
         )  # fmt: skip
     if writer is not None:

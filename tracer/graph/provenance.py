@@ -102,6 +102,22 @@ def inherit(node: onnx.NodeProto, calls: Sequence[onnx.NodeProto]) -> None:
                 node.metadata_props.add(key=key, value=value)
 
 
+def pass_on_metadata(proto: onnx.ModelProto, named: set[str]) -> None:
+    """Gives nodes not in `named` the metadata of the node before, else of the node after."""
+    makers: dict[str, onnx.NodeProto] = {}
+    for node in proto.graph.node:
+        if node.name not in named and not node.metadata_props:
+            before = next((makers[n] for n in node.input if n in makers), None)
+            node.metadata_props.extend(() if before is None else before.metadata_props)
+        makers.update((name, node) for name in node.output)
+    readers: dict[str, onnx.NodeProto] = {}
+    for node in reversed(proto.graph.node):
+        if node.name not in named and not node.metadata_props:
+            after = next((readers[n] for n in node.output if n in readers), None)
+            node.metadata_props.extend(() if after is None else after.metadata_props)
+        readers.update((name, node) for name in node.input)
+
+
 def _literal(text: str) -> object:
     """Returns what a text of Python spells; None for another text."""
     try:

@@ -14,7 +14,7 @@ aside meanwhile.
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import count
@@ -23,22 +23,19 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import version_converter
-from onnx.external_data_helper import load_external_data_for_model
 
 from tracer.errors import ModelError, UsageError
-from tracer.executors.onnxruntime import kernel_nodes, sessions
+from tracer.executors.onnxruntime import optimized_graph
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import (
-    IR_WITH_UNLISTED_WEIGHTS,
     Model,
     canonical_domain,
     encoded,
     graphs,
-    node_protos,
 )
 from tracer.graph.operators import quantized_node
-from tracer.graph.provenance import module_of
+from tracer.graph.provenance import module_of, pass_on_metadata
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import from_tensor
 from tracer.quantization.calibration import CalibrationBatches
@@ -170,34 +167,12 @@ def restore_metadata(proto: onnx.ModelProto, prepared: onnx.ModelProto) -> None:
     proto.metadata_props.extend(e for e in prepared.metadata_props if e.key in missing)
 
 
-def pass_on_metadata(proto: onnx.ModelProto, named: set[str]) -> None:
-    """Gives nodes not in `named` the metadata of the node before, else of the node after."""
-    makers: dict[str, onnx.NodeProto] = {}
-    for node in proto.graph.node:
-        if node.name not in named and not node.metadata_props:
-            _copy(next((makers[n] for n in node.input if n in makers), None), node)
-        makers.update((name, node) for name in node.output)
-    readers: dict[str, onnx.NodeProto] = {}
-    for node in reversed(proto.graph.node):
-        if node.name not in named and not node.metadata_props:
-            _copy(next((readers[n] for n in node.output if n in readers), None), node)
-        readers.update((name, node) for name in node.input)
-
-
-def _copy(source: onnx.NodeProto | None, target: onnx.NodeProto) -> None:
-    if source is not None:
-        target.metadata_props.extend(source.metadata_props)
-
-
 def prepare(model: Model, folder: Path) -> onnx.ModelProto:
     """Returns a copy of `model` for onnxruntime's quantizer, with its weights.
 
-    The weights of a large model are external data in `folder`.
-
-    Basic optimisation folds constants, and BatchNormalization into the convolution before it, so
-    that it is not quantised by itself. Nodes are named by their keys and keep module and source; a
-    fused node is named after its first node. Raises ModelError for a model that is already
-    quantised or does not run.
+    The weights of a large model are external data in `folder`. Basic optimisation folds constants,
+    and BatchNormalization into the convolution before it, so that it is not quantised by itself.
+    Raises ModelError for a model that is already quantised or does not run.
     """
     node = quantized_node(model)
     if node is not None:
@@ -205,52 +180,13 @@ def prepare(model: Model, folder: Path) -> onnx.ModelProto:
             f"{model.name}: it is quantised already: node '{node.key}' is a {node.op_type}",
             "Give the float model.",
         )
-    path = folder / "optimized.onnx"
-    options = OrtSettings(optimization="basic")
-    sessions.Factory.of(model, options).open(optimized=path)
-    proto = onnx.load(path, load_external_data=False)
-    # folding adds weights to the inputs, and makes others needless
-    list_inputs(proto, {value.name for value in model.inputs})
-    # from names that are safe for onnxruntime to keys
-    metadata, named = {node.key: node.proto.metadata_props for node in model.nodes}, set()
-    for made in node_protos(proto.graph):
-        key = kernel_nodes.named_node(model, made.name)
-        made.name = kernel_nodes.original(model, made.name)
-        if key is not None:
-            named.add(made.name)
-            del made.metadata_props[:]
-            made.metadata_props.extend(metadata[key])
-    pass_on_metadata(proto, named)
-    proto.metadata_props.extend(model.proto.metadata_props)  # what sessions run has none
-    keep_imports(proto, model)
+    proto = optimized_graph.optimize(model, OrtSettings(optimization="basic"), folder)
     if not stored_weights.is_large(model):
-        load_external_data_for_model(proto, str(folder))
         return onnx.shape_inference.infer_shapes(encoded(proto, model.name))
+    path = folder / optimized_graph.FILE
     path.write_bytes(encoded(proto, model.name))
     onnx.shape_inference.infer_shapes_path(path, path)
     return onnx.load(path, load_external_data=False)
-
-
-def keep_imports(proto: onnx.ModelProto, model: Model) -> None:
-    """Removes the opsets of unused domains: onnxruntime lists all domains that it knows."""
-    used = {canonical_domain(node.domain) for node in node_protos(proto.graph)} | {""}
-    versions = {
-        canonical_domain(entry.domain): entry.version
-        for entry in proto.opset_import
-        if canonical_domain(entry.domain) in used | set(model.opsets)
-    }
-    del proto.opset_import[:]
-    for domain, version in versions.items():
-        proto.opset_import.add(domain=domain, version=version)
-
-
-def list_inputs(proto: onnx.ModelProto, names: Collection[str]) -> None:
-    """Takes inputs with other names, which are weights, out of the list of inputs."""
-    proto.ir_version = max(proto.ir_version, IR_WITH_UNLISTED_WEIGHTS)
-    kept = [value for value in proto.graph.input if value.name in names]
-    copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
-    del proto.graph.input[:]
-    proto.graph.input.extend(copies)
 
 
 def raise_for_channels(
@@ -321,7 +257,7 @@ def raise_for_qonnx(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     weights = {tensor.name for tensor in copy.graph.initializer}
-    list_inputs(copy, {value.name for value in copy.graph.input} - weights)
+    optimized_graph.list_inputs(copy, {value.name for value in copy.graph.input} - weights)
     if next(o.version for o in copy.opset_import if not canonical_domain(o.domain)) >= _OPSET:
         return copy
     own: dict[str, onnx.NodeProto] = {}

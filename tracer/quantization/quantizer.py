@@ -15,6 +15,7 @@ from onnxruntime.quantization import calibrate, registry
 
 from tracer.containment.activity import Progress, silent
 from tracer.errors import InputError, ModelError, UsageError
+from tracer.executors.onnxruntime import optimized_graph
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model, encoded
 from tracer.graph.stored_weights import has_external_data
@@ -22,7 +23,6 @@ from tracer.quantization import calibration, graph_editor, preparation, static
 from tracer.quantization.layers import Losses, losses
 from tracer.quantization.options import QuantizationOptions, WeightOptions
 from tracer.quantization.preparation import (
-    keep_imports,
     matching_nodes,
     prepare,
     raise_for_channels,
@@ -152,7 +152,7 @@ def quantized_graphs(
         raise
     graph_editor.sort_nodes(proto.graph)
     restore_metadata(proto, prepared)
-    keep_imports(proto, model)
+    optimized_graph.keep_imports(proto, model)
     if not any("QuantizeLinear" in node.op_type for node in proto.graph.node):
         raise _nothing(model)
     target = folder / "quantized.onnx"
@@ -181,7 +181,7 @@ def quantize_weights(
     chosen = _products(model, named, options)
     proto = _quantized(named, chosen, options)
     preparation.restore_metadata(proto, named)
-    keep_imports(proto, model)
+    optimized_graph.keep_imports(proto, model)
     files = TemporaryFolder()
     paths = (files.path / "float.onnx", files.path / "quantized.onnx")
     for path, each in zip(paths, (named, proto), strict=True):

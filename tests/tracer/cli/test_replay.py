@@ -72,8 +72,8 @@ def test_options_of_numpys_arithmetic_are_refused(capfd, others):
     assert "--as onnxruntime compares bits" in err
 
 
-def test_a_level_without_a_runtime_is_refused(capfd):
-    assert tracer.cli.main(["interpret", str(LENET), "--optimization", "none"]) == 2
+def test_revealing_without_a_runtime_is_refused(capfd):
+    assert tracer.cli.main(["interpret", str(LENET), "--anew"]) == 2
     assert "Give --as onnxruntime" in capfd.readouterr().err
 
 
