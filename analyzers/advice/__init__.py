@@ -201,10 +201,9 @@ def advise(
     for advice in _by_weight(trace, run, nodes)[:most]:
         text = advice.text
         if advice.tune:
-            options = " ".join(advice.tuning)
-            text += f". tracer tune {brief(trace.model.name)} {options} measures it"
+            text += f". tracer tune with {' '.join(advice.tuning)} measures it"
         if advice.tune and advice.at_most is not None and advice.at_most <= _MOST_TOLD:
-            text += f"; the roofline leaves room for {advice.at_most:.2g}x at most"
+            text += f"; the roofline leaves the model room for {advice.at_most:.2g}x at most"
         told.append(replace(advice, text=text))
     return tuple(told)
 

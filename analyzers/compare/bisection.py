@@ -93,13 +93,16 @@ class Attempts:
     def find_other_values(self, kind: str) -> Finding:
         """Returns the first that computes something else than the first that runs."""
         running, names = self.running, self.names
-        compared = [place for place in running if place in self.values]
+        compared = [
+            place for place in running
+            if place in self.values and not self.values[place].no_verdict
+        ]  # fmt: skip
         first = next((place for place in compared if self.values[place].differ), None)
         if first is None:
             text = f"no {kind} of {1 + len(compared)} gives other values than the first"
-            return Finding(
-                VALUES, text if compared else f"not known: fewer than two {kind}s compared"
-            )
+            unjudged = next((each.no_verdict for each in self.values.values()), "")
+            unknown = unjudged or f"fewer than two {kind}s compared"
+            return Finding(VALUES, text if compared else f"not known: {unknown}")
         numbers = self.values[first]
         layer = numbers.first_divergence
         where = brief(layer) if layer else f"output {brief(numbers.differing_optimised[0])}"
@@ -173,7 +176,11 @@ def bisection(
         CRASH: lambda: attempts.find_failure(kind),
     }
     sides = [side for each in attempts.rounds for side in each.comparison.sides]
-    own = dict.fromkeys([*notes, *(note for side in sides for note in side.notes)])
+    unjudged = [
+        f"values of {attempts.names[place]} are not judged: {values.no_verdict}"
+        for place, values in sorted(attempts.values.items()) if values.no_verdict
+    ]  # fmt: skip
+    own = dict.fromkeys([*notes, *unjudged, *(note for side in sides for note in side.notes)])
     return Bisection(
         subject, kind, tuple(finders[fault]() for fault in faults), table,
         tuple(name for place, name in enumerate(attempts.names) if place not in attempts.errors),
@@ -191,7 +198,7 @@ def _table(attempts: Attempts) -> tuple[pd.DataFrame, Contrast]:
             rows.append({"name": name, "layer": WHOLE, "error": error})
             continue
         values = attempts.values.get(place)
-        told = "" if values is None else "differ" if values.differ else "the same"
+        told = "" if values is None else _told(values)
         of_place = list(_rows(attempts, before, place)) or [{"layer": WHOLE}]
         rows += [{"name": name, **row} for row in of_place]
         rows[-len(of_place)]["values"] = told
@@ -203,6 +210,13 @@ def _table(attempts: Attempts) -> tuple[pd.DataFrame, Contrast]:
     frame = frame.astype(dict.fromkeys(_NUMBERS, "float64"))
     frame[list(_TEXTS)] = frame[list(_TEXTS)].astype(object).fillna("")
     return frame.assign(significant=frame["p"] < LEVEL), replace(drift, p=p)
+
+
+def _told(values: Numbers) -> str:
+    """Returns the cell of a comparison with the first; no verdict is no agreement."""
+    if values.no_verdict:
+        return "not judged"
+    return "differ" if values.differ else "the same"
 
 
 def _rows(attempts: Attempts, before: int | None, place: int) -> Iterator[dict[str, Any]]:

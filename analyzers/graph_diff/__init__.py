@@ -51,6 +51,11 @@ class NodeChange:
     before_us: float = field(default=math.nan, metadata=as_column("before µs", 3, "micros"))
     after_us: float = field(default=math.nan, metadata=as_column("after µs", 3, "micros"))
 
+    @property
+    def has_nodes(self) -> bool:
+        """Whether nodes changed, and not the opset of the model."""
+        return bool(self.before or self.after)
+
 
 @dataclass(frozen=True, slots=True)
 class TensorPair:
@@ -189,13 +194,21 @@ def _differences(pairing: Pairing, number: int, partner: int) -> Iterator[str]:
     first, second = pairing.first, pairing.second
     ours, theirs = first.nodes[partner], second.nodes[number]
     before, after = (_attributes(graph, node) for graph, node in ((first, ours), (second, theirs)))
-    for name in sorted({*before, *after}):
+    weights, others = first.weights(partner), second.weights(number)
+    moved = {_slot(theirs, slot): slot for slot in others if slot not in weights}
+    moved = {name: slot for name, slot in moved.items() if name in before and name not in after}
+    for name, slot in moved.items():  # as newer opsets have it
+        values = second.stored(others[slot])
+        is_equal = values is not None and np.array_equal(before[name], values)
+        yield f"{name} is an input, no attribute{'' if is_equal else ', and has other values'}"
+    for name in sorted({*before, *after} - moved.keys()):
         old, new = before.get(name), after.get(name)
         if old != new and not (_is_usual(name, old) and _is_usual(name, new)):
             yield f"{name} {_text_of(old)} → {_text_of(new)}"
-    weights, others = first.weights(partner), second.weights(number)
-    for slot in sorted({*weights, *others}):
-        if slot not in weights or slot not in others:
+    for slot in sorted({*weights, *others} - {*moved.values()}):
+        if slot in weights and slot not in others and not any(theirs.inputs[slot:]):
+            yield f"{_slot(theirs, slot)} is gone"
+        elif slot not in weights or slot not in others:
             yield f"{_slot(theirs, slot)} is {'no longer' if slot in weights else 'now'} constant"
         elif difference := _of_constants(pairing, weights[slot], others[slot]):
             yield f"{_slot(theirs, slot)}: {difference}"
@@ -306,7 +319,7 @@ def _attributes(graph: Graph, node: Node) -> Mapping[str, Any]:
 def _is_usual(name: str, value: Any) -> bool:
     """Whether an attribute does what nodes without it do: older opsets lack some."""
     ones = name in ("dilations", "strides") and value and {*value} == {1}
-    zeros = name == "pads" and value and {*value} == {0}
+    zeros = name in ("pads", "output_padding") and value and {*value} == {0}
     return value in (None, 0, b"NOTSET") or bool(ones) or bool(zeros)
 
 

@@ -46,7 +46,7 @@ def sentences(result: GraphDiff) -> tuple[str, ...]:
     kinds = [
         f"{number} {kind}"
         for kind in ("changed", "became", "new", "gone")
-        if (number := sum(change.kind == kind for change in result.changes))
+        if (number := sum(each.kind == kind and each.has_nodes for each in result.changes))
     ]
     others = sum(each.reading == PAIRED for each in result.tensors)
     rest = f", {others:,} of them with other values" if others else ""

@@ -8,8 +8,10 @@ size, as {1: "sequence"}; axes of one name have one size. The batch, axis 0, nee
 import inspect
 import os
 import re
+import traceback
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -23,7 +25,7 @@ from tracer.exporters.records import BATCH, Arrays, Conversion, ExportOptions, I
 from tracer.exporters.torch.archive import quiet
 from tracer.graph import provenance, stored_weights
 from tracer.graph.model import bodies, graphs
-from tracer.graph.provenance import describe
+from tracer.graph.provenance import describe, is_installed, location
 from tracer.support.temporary import TemporaryFolder
 
 _HIDDEN = "tracer.kept"
@@ -344,14 +346,40 @@ def _export(
             if fixed:
                 what = f"{kind} fixes the batch of its input '{fixed['name']}' at {fixed['size']}"
                 raise ModelError(what, _STATIC) from error
-            lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-            reason = lines[0].rstrip(".:") if lines else "no reason given"
-            raise ModelError(
-                f"torch cannot export {kind}: {type(cause).__name__}: {reason}",
-                "Check --input-shape first; --debug shows torch's own report.",
-            ) from error
+            raise _refusal(model, args, cause) from error
     assert program is not None
     return program
+
+
+def _refusal(
+    model: torch.nn.Module | torch.export.ExportedProgram, args: Sequence[Any], cause: BaseException
+) -> ModelError:
+    """Returns the error of a model that does not run, or that torch cannot export."""
+    kind = type(model).__name__
+    remedy = "Check --input-shape first; --debug shows torch's own report."
+    if isinstance(model, torch.nn.Module):
+        try:
+            with torch.no_grad(), quiet():
+                model(*args)
+        except Exception as error:  # the model's own, which tells more than the exporter's
+            sizes = ", ".join("x".join(map(str, arg.shape)) for arg in args)
+            return ModelError(f"{kind} does not run on {sizes}: {_reason(error)}", remedy)
+    if type(cause).__name__.startswith("GuardOnDataDependent"):
+        remedy = "It branches on values: use torch.where or torch.cond. --debug shows the report."
+    return ModelError(f"torch cannot export {kind}: {_reason(cause)}", remedy)
+
+
+def _reason(error: BaseException) -> str:
+    """Returns kind, first line, and place in the model's code of an error."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reason = f"{type(error).__name__}: {lines[0].rstrip('.:') if lines else 'no reason given'}"
+    places = [
+        location(frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not is_installed(Path(frame.f_code.co_filename))
+        and not frame.f_globals.get("__name__", "").startswith("tracer.")
+    ]
+    return f"{reason} ({places[-1]})" if places else reason
 
 
 @contextmanager

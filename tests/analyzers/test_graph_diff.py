@@ -200,6 +200,22 @@ def test_a_float_type_an_opset_and_a_folded_normalisation(tmp_path):
     assert change.what.startswith("opset ")
 
 
+def test_an_attribute_that_becomes_an_input_and_an_input_that_goes(tmp_path):
+    net = Builder("net", x=("N", 3, 8, 8))
+    net.node("Conv", "c", "x", net.weight("w", 4, 3, 3, 3), net.weight("b", 4))
+    net.node("ReduceMean", "m", "c", axes=[2, 3])
+    proto = net.model("m")
+    del proto.opset_import[:]
+    proto.opset_import.add(version=17)
+    onnx.save(proto, tmp_path / "first.onnx")
+    second = onnx.version_converter.convert_version(proto, 18)
+    del next(node for node in second.graph.node if node.op_type == "Conv").input[2]
+    result = found(tmp_path / "first.onnx", second, tmp_path)
+    told = {change.after: change.what for change in result.changes if change.has_nodes}
+    assert sorted(told.values()) == ["B is gone", "axes is an input, no attribute"]
+    assert "; 2 changed" in result.save(tmp_path / "d.md").read_text()
+
+
 @pytest.mark.nightly
 def test_traces_of_both_give_times_and_a_report_shows_both(tmp_path):
     first, second = tmp_path / "a.onnx", tmp_path / "b.onnx"

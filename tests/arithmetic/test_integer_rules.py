@@ -1,6 +1,7 @@
 """Sums of integers as black boxes: what is claimed is right, and most rules are found."""
 
 from fractions import Fraction
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -159,6 +160,15 @@ def pairs(a, b):
 )  # fmt: skip
 def test_sums_of_others_are_revealed(function, operands, spec):
     assert claim(function, 16, operands).spec == spec
+
+
+@pytest.mark.parametrize("operands", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize(("limit", "spec"), [(2**9, "10"), (2**31, "32")])
+def test_a_sum_of_one_vector_meets_no_value_beyond_its_type(limit, spec, operands):
+    def total(a):
+        return reduce(lambda sum_, x: max(-limit, min(limit - 1, sum_ + x)), a.tolist(), 0)
+
+    assert claim(total, 16, operands).spec == spec
 
 
 @pytest.mark.nightly

@@ -41,7 +41,7 @@ WRONG = {
     "threads": [-1, 1025, True, "2", 1.0],
     "min_time": [-1, float("nan"), float("inf"), "1", True],
     "dims": [{"n": -1}, {"n": 1.5}, {"n": True}, {"n": 10**30}, {3: 4}, [("n", 3)], "n=3"],
-    "inputs": [5, "", [5], {"x": 1}],
+    "inputs": [5, "", [5], {"x": object()}],
     "limits": [5, {}, Tolerance()],
     "tolerance": [0.1, (1e-3, 1e-5), Limits()],
     "accumulator": [True, 1.5, -3],

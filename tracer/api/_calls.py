@@ -12,7 +12,8 @@ import importlib
 import inspect
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,7 @@ from tracer.support.arguments import (
     swept,
 )
 from tracer.support.suggestions import suggest
+from tracer.support.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from tracer.inputs.request import Samples
@@ -125,7 +127,10 @@ def contained(
             except TypeError as error:
                 hint = _hint(record, words.keys() - signature.parameters.keys())
                 raise TypeError(f"{function.__name__}() {error}. {hint}".rstrip(" .")) from None
-            chosen = record(*args, **words)
+            with _stored(words) as stored:
+                return called(record(*args, **stored))
+
+        def called(chosen: _Record) -> _Result:
             is_client = not isinstance(getattr(chosen, "cluster", None), str | None)
             with progress_bar(chosen.progress) as progress:
                 if chosen.in_process or getattr(chosen, "receivers", None) or is_client:
@@ -147,6 +152,18 @@ def contained(
         return call
 
     return decorate
+
+
+@contextmanager
+def _stored(words: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields arguments whose `inputs`, where they are arrays by name, are in a file meanwhile."""
+    if not isinstance(words.get("inputs"), Mapping):
+        yield words
+        return
+    from tracer.inputs.files import store_arrays  # numpy, which other calls may not need
+
+    with TemporaryFolder() as folder:
+        yield {**words, "inputs": store_arrays(words["inputs"], folder / "inputs.npz")}
 
 
 def _hint(record: Any, unknown: Iterable[str]) -> str:

@@ -25,6 +25,7 @@ from tracer.exporters import writing
 from tracer.exporters.subject import open_subject
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model
+from tracer.graph.operators import computes_in_integers
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, without_split
 from tracer.interpreter.interpreter import Interpreter
@@ -97,7 +98,7 @@ def narrow(call: NarrowArguments) -> Narrowed:
     report, batch = call.report, call.batch
     loaded = open_subject(call.model)
     if not any(node.op_type in MULTIPLYING for node in loaded.nodes):
-        raise _without_layers(loaded, "it has no convolution and no product")
+        raise _without_layers(loaded)
     split = "test" if Path(call.data).is_dir() else "train"
     calibration = open_dataset(call.data, loaded, limit=call.limit, split=split, folder=folder)
     held_out = call.test or without_split(call.data)
@@ -185,9 +186,8 @@ def _quantising_notes(scores: Accuracy | None, judge: Judgement) -> Iterator[str
 def _check(subject: attempts.Subject) -> None:
     model, opset = subject.model, subject.model.opsets.get("", 0)
     if not subject.has_layers:
-        nothing = {"": "it has no convolution and no product"}
-        key, reason = next(iter((subject.others or nothing).items()))
-        raise _without_layers(model, f"node '{key}': {reason}" if key else reason)
+        whys = [f"node '{key}': {reason}" for key, reason in subject.others.items()]
+        raise _without_layers(model, *whys[:1])
     if opset < _LEAST_OPSET:
         raise ModelError(
             f"{model.name}: opset {opset} has no scales for each channel",
@@ -195,10 +195,13 @@ def _check(subject: attempts.Subject) -> None:
         )
 
 
-def _without_layers(model: Model, why: str) -> ModelError:
+def _without_layers(model: Model, why: str = "it has no convolution and no product") -> ModelError:
+    whole = next((node for node in model.nodes if computes_in_integers(node.op_type)), None)
+    if whole is not None:
+        why = f"its products are integer operators, as node '{whole.key}' ({whole.op_type})"
     return ModelError(
         f"{model.name}: no layer can be narrowed: {why}",
-        "Narrow a float model, or one in qdq form: tracer quantize --format qdq.",
+        "Narrow the float model, or its qdq form: tracer quantize --format qdq.",
     )
 
 

@@ -74,11 +74,11 @@ def _find_in_integers(
     rule = ProductRule(known.product_shift, known.product_rounding, 0, 0, None)
     bits = WIDEST if known.is_unsigned else known.bits  # sums may leave it at 0 alone
     widest = min(np.iinfo(box.bias_type).bits, bits, WIDEST - 3) - 1  # sums are below 2^62
-    most = box.operands.largest_product.bit_length()
+    most = box.largest_product.bit_length()
     scale = 1, min(known.bits, most) + 1, most
     search = Search(box, random, scale, rule.rounded, rule.like, widest)
     ones = np.tril(np.ones((box.terms, box.terms), np.int64))
-    largest = box.factors_of(np.concatenate([ones, -ones]) * box.operands.largest_product)
+    largest = box.factors_of(np.concatenate([ones, -ones]) * box.largest_product)
     search.meet(*largest, np.zeros(2 * box.terms, np.int64))  # which leave the registers it has
     left, right, bias = search.draw(LEAST_RESULTS)
     is_kept = np.arange(LEAST_RESULTS)[:, None] % box.terms == np.arange(box.terms)

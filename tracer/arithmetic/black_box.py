@@ -104,11 +104,6 @@ class Operands:
         """Whether both vectors hold integers."""
         return self.left.format is None
 
-    @property
-    def largest_product(self) -> int:
-        """The largest magnitude of a product of two integers."""
-        return self.left.largest * self.right.largest
-
     def factors(self, product: int) -> tuple[int, int]:
         """Returns two operands whose product is the greatest up to |`product`|, with its sign."""
         best, ends = (0, 0), {self.right.high, self.right.low}
@@ -160,6 +155,12 @@ class BlackBox:
         variable = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         self.is_plain_sum = len(needed) == 1 and not variable
         self.takes_bias = len(needed) == 3 or [p.name for p in parameters[2:3]] == ["bias"]
+
+    @property
+    def largest_product(self) -> int:
+        """The largest magnitude of a product of two integers; of one, for a plain sum."""
+        left, right = self.operands.left.largest, self.operands.right.largest
+        return left if self.is_plain_sum else left * right
 
     @property
     def bias_type(self) -> np.dtype[Any]:
@@ -222,9 +223,11 @@ class BlackBox:
 
         Not every integer is a product of two operands: a smaller one takes its place.
         """
+        if self.is_plain_sum:
+            left = self.operands.left
+            return np.clip(products, left.low, left.high), np.ones_like(products)
         values, places = np.unique(products, return_inverse=True)
-        factors = (lambda value: (value, 1)) if self.is_plain_sum else self.operands.factors
-        pairs = np.array([factors(value) for value in values.tolist()], np.int64).reshape(-1, 2)
+        pairs = np.array([*map(self.operands.factors, values.tolist())], np.int64).reshape(-1, 2)
         left, right = pairs[places.reshape(products.shape)].transpose(-1, *range(products.ndim))
         return left, right
 

@@ -136,7 +136,7 @@ def _search(
     box: BlackBox, random: np.random.Generator, rule: ProductRule, limits: Limits | None
 ) -> Search:
     """Returns the search on vectors whose sums are about as wide as the registers of probes."""
-    most = box.operands.largest_product.bit_length()
+    most = box.largest_product.bit_length()
     widest = most + box.terms.bit_length()
     least = rule.shift + 2  # bits of products of few units
     bits = [min(max(each.bits, least), widest) for each in limits.registers] if limits else []
@@ -174,7 +174,7 @@ def find_product_rules(box: BlackBox, last: Register | None = None) -> list[Prod
 
 def _ladder(box: BlackBox) -> Array:
     """Returns products around powers of two, of both signs, in ascending order."""
-    largest = box.operands.largest_product
+    largest = box.largest_product
     near = [*range(1, 40)]
     for power in range(5, largest.bit_length() + 1):
         near += [(n << power - 1) + each for n in (2, 3) for each in (-1, 0, 1)]
@@ -350,7 +350,7 @@ def _product_bits_before(
     Terms 0 and `other`, which nearly cancel, add up before the last register.
     """
     rest = 1 << max(last.bits - 3, rule.shift)
-    largest = box.operands.largest_product
+    largest = box.largest_product
     products = np.zeros((max((largest // rest).bit_length(), 1), box.terms), np.int64)
     products[:, 0] = rest << np.arange(len(products))
     products[:, other] = rest - products[:, 0]
@@ -363,7 +363,7 @@ def _product_bits_before(
 
 def _sum_bits(box: BlackBox) -> int:
     """Returns the width of a register that no sum of two sums leaves."""
-    return int(needed(np.array([2 * box.terms * box.operands.largest_product]))[0])
+    return int(needed(np.array([2 * box.terms * box.largest_product]))[0])
 
 
 def _usual_width(box: BlackBox) -> int:
@@ -449,7 +449,7 @@ def _hidden_widths(box: BlackBox, rule: ProductRule, limits: Limits) -> Iterator
     A product that becomes 0 leaves the sum as it is; a sum that does loses the terms before. A
     product that a register limits changes once more, beyond the width of a product.
     """
-    largest = box.operands.largest_product
+    largest = box.largest_product
     bits = np.arange(NARROWEST + rule.shift, largest.bit_length() + 1)
     small = 1 << rule.shift
     if any(each.overflow == "zero" for each in (*limits.registers, *limits.outer)):

@@ -305,7 +305,7 @@ class Search:
         They tell the register of the group where those that follow are narrow: hardly any random
         vector leaves the one and comes back into the others.
         """
-        random, terms, largest = self.random, self.box.terms, self.box.operands.largest_product
+        random, terms, largest = self.random, self.box.terms, self.box.largest_product
         stages = [[[each] for each in range(terms)], *_sums_of_stages(accumulator.order, terms)]
         limits = [each.range[1] for each in _registers(accumulator)]
         products, rows = np.zeros((_BALANCED, terms), np.int64), np.arange(_BALANCED)
@@ -313,13 +313,14 @@ class Search:
         for number, row in enumerate(products):
             own, others, near = _parted(stages, limits, random)
             ends[:, number] = others[0], others[min(1, len(others) - 1)]
-            most, against = min(largest, int(near * random.uniform(0.75, 1))), others
-            size = most
-            if random.random() < 0.5:
+            if random.random() < 0.5:  # parts nearly fill their registers, as do all around them
+                against = others
+                size = most = min(largest, int(near * random.uniform(0.75, 1)))
+            else:  # some of the others take away all
                 against = others[2:] if others[2:].size else others
                 against = against[: random.integers(len(against)) + 1]
-                reach, most = min(largest, largest * len(against) // len(own)), largest
-                size = int(reach ** random.uniform(0, 1))
+                most = min(largest, largest * len(against) // len(own))
+                size, most = int(most ** random.uniform(0, 1)), largest
             row[own] = size * random.choice([-1, 1])
             row[against] = -np.sign(row[own[0]]) * min(size * len(own) // len(against), most)
         few = random.integers(-2, 3, _BALANCED) << self.like.product_shift

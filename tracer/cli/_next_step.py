@@ -292,6 +292,8 @@ def _after_fusions(result: Fusions, typed: Typed) -> Steps:
 
 @_after("WhatIf")
 def _after_whatif(result: WhatIf, typed: Typed) -> Steps:
+    from tracer.graph.operators import computes_in_integers
+
     variant, model = result.variants[0], typed.subjects
     answer = variant.answer
     if answer.ended and typed.has("max_seconds"):
@@ -301,7 +303,8 @@ def _after_whatif(result: WhatIf, typed: Typed) -> Steps:
     bits = answer.observed if answer.uniform is None else min(variant.swept(answer.uniform))
     words = ["--bits", str(bits), "-o", new_file(model[0], f".acc{bits}.onnx")]
     why = f"makes a model whose sums fit {bits} bits for any input"
-    yield typed.next("narrow", model, *words), why
+    if not any(computes_in_integers(work.op_type) for work in variant.work):
+        yield typed.next("narrow", model, *words), why
 
 
 @_after("AccumulatorSweep")

@@ -189,8 +189,10 @@ class Size(_Type):
     def parse(self, text: str) -> tuple[str, int]:
         """Returns the name and the size."""
         name, equals, size = text.rpartition("=")
-        if not equals or not name or not (size.isascii() and size.isdigit()):
+        if not equals or not name:
             raise ValueError(f"'{text}' is not of the form name=value, as in sequence=128")
+        if not (size.isascii() and size.isdigit()):
+            raise ValueError(f"'{text}': a size is a whole number from 0, as in sequence=128")
         if len(size) > _DIGITS or int(size) > LARGEST:
             raise ValueError(f"'{text}': a size is at most {LARGEST:,}")
         return name, int(size)

@@ -73,7 +73,8 @@ def command(
     trace = api.count(model, accumulator=accumulator, **options)
     output.emit(trace)
     rows, params = trace.nodes, trace.model.params
-    macs = int(rows.groupby([*Run.KEY], dropna=False)["macs"].sum().max())
+    of_runs = rows.groupby([*Run.KEY], dropna=False)["macs"].sum()
+    macs = int(of_runs.max()) if len(of_runs) else 0  # a model without nodes has no rows
     are_known = bool(rows.loc[rows["index"].notna(), "macs"].notna().all())
     for unit, flag, counted, known, most in (
         ("MACs", "--max-macs", macs, are_known, budget.max_macs),

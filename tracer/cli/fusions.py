@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @_options.SUBJECT
 @_options.declared(api.FusionsArguments)
 @_options.PROCESS_LIMITS
-@_options.view(".html .csv .json .md", _options.NOTES)
+@_options.view(".html .csv .json .md", _options.TOP, _options.NOTES)
 def command(model: ModelSource, options: dict[str, Any], output: Output) -> None:
     """Show which nodes each kernel contains, checked by values.
 

@@ -1,10 +1,10 @@
-"""Reads feeds from an `.npz` file by input name, or from a `test_data_set_N` folder."""
+"""Reads feeds from an `.npz` file or a `test_data_set_N` folder, and stores arrays in an `.npz`."""
 
 import math
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,11 @@ from typing import IO, Any
 import numpy as np
 import onnx
 from numpy.lib import format as npy
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from onnx.external_data_helper import uses_external_data
 
 from tracer import limits
-from tracer.errors import InputError, LimitError, refusing
+from tracer.errors import InputError, LimitError, UsageError, refusing
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import symbol_sizes
 from tracer.inputs.feedset import Feeds
@@ -63,6 +63,21 @@ def read_arrays(path: Path) -> Feeds:
     with npz_opened(path, list(archive.values())) as streams:
         pairs = zip(archive.items(), streams, strict=True)
         return {name: member.read_all(stream).copy() for (name, member), stream in pairs}
+
+
+def store_arrays(arrays: Mapping[str, ArrayLike], path: Path) -> Path:
+    """Writes arrays by name to the `.npz` file `path`, and returns it. Raises UsageError."""
+    with zipfile.ZipFile(path, "w") as archive:  # np.savez has no room for the name `file`
+        for name, value in arrays.items():
+            array = np.asarray(value)
+            if not isinstance(name, str) or array.dtype.hasobject:
+                raise UsageError(
+                    f"inputs is a mapping, and {name!r} in it is no array of numbers or text",
+                    'Give arrays by the names of the inputs: {"x": numpy.zeros((1, 3, 8, 8))}.',
+                )
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                npy.write_array(stream, array, allow_pickle=False)
+    return path
 
 
 def read_outputs(model: Model, path: Path) -> Feeds:

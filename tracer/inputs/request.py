@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
+from numpy.typing import ArrayLike
+
 from tracer import shapes
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.model import Model
@@ -17,8 +19,11 @@ from tracer.inputs.feedset import FeedSet, check_feeds, random_arrays
 from tracer.inputs.sizes import Sizes, batch_of, choices, choose
 
 _Result = TypeVar("_Result")
-InputPaths: TypeAlias = str | Path | Sequence[str | Path] | None
-"""Files and folders with a model's inputs; None for random inputs."""
+InputPaths: TypeAlias = str | Path | Sequence[str | Path] | Mapping[str, ArrayLike] | None
+"""Files and folders with a model's inputs; None for random inputs.
+
+Arrays by name are in a file before a function gets them: see `tracer.api._calls`.
+"""
 PREFILL, DECODE = "prefill", "decode"
 """The phases of a decoder."""
 
@@ -183,7 +188,7 @@ def with_overrides(model: Model, feeds: InputPaths | Samples) -> Model:
     names = {value.name for value in overridable(model)}
     if not names:
         return model
-    sources: Sequence[str | Path]
+    sources: Iterable[str | Path]
     if isinstance(feeds, Samples):
         sources = [feeds.name]
     else:

@@ -134,8 +134,8 @@ class Isolation(Observer):
 
     So each node of the main graph reads values of the reference, and its difference is what it adds
     itself, without the rounding of the nodes before it. `expected` are tensors by name; a tensor
-    that it lacks goes on as computed. `products` as in `precisions`. `differences` are by
-    node key; random operators have none.
+    that it lacks goes on as computed, and `others` tell its type. `products` as in `precisions`.
+    `differences` are by node key; random operators have none.
     """
 
     def __init__(
@@ -144,10 +144,11 @@ class Isolation(Observer):
         expected: Mapping[str, Value],
         tolerance: Tolerance,
         products: Mapping[str, float] = MappingProxyType({}),
+        others: Mapping[str, Value] = MappingProxyType({}),
     ) -> None:
         self._expected = expected
         self._tolerance = tolerance
-        self._precisions = precisions(model, expected, expected, products)
+        self._precisions = precisions(model, {**others, **expected}, expected, products)
         self.differences: dict[str, Difference] = {}
 
     def after(

@@ -103,7 +103,9 @@ class CountedRuns:
         count = self.disturbed if self.few else self.left_out
         what = f"{count:,} of {plural(self.total, 'run')} {agree(count, 'was', 'were')} disturbed"
         what += (
-            ", nearly all: times are of quiet samples" if self.few else " or slowed and left out"
+            ", nearly all: times are of the least disturbed"
+            if self.few
+            else " or slowed and left out"
         )
         if self.others is None:
             return f"busy machine: {what}"

@@ -128,7 +128,7 @@ _SHAPES = Rule(
 )
 _EMPTY = Rule("an empty list", lambda v: isinstance(v, list | tuple) and not v)
 _INPUTS = Rule(
-    "a path, a list of paths, a tracer.inputs.request.Samples, or None",
+    "a path, a list of paths, arrays by name, a tracer.Samples, or None",
     maybe(either(swept(PATH), _EMPTY, instance("tracer.inputs.request.Samples"))).holds,
 )
 

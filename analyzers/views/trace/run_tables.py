@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from tracer.analyzers.views.trace.headline import Section, chosen, folded, secti
 from tracer.errors import UsageError
 from tracer.records.columns import JOINT, TableName, specs_of
 from tracer.records.trace import Run, Trace
-from tracer.text import printable
+from tracer.text import agree, printable
 
 if TYPE_CHECKING:
     from tracer.analyzers.views.exchange import Value
@@ -157,20 +158,23 @@ def worst_first(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def outputs(trace: Trace, nodes: pd.DataFrame) -> Iterator[str]:
-    """A line for each output of the model that a compared node computes."""
+    """A line for the outputs of the model that a compared node computes: its worst differences."""
     topology = trace.model.topology
     if topology is None:
         return
     columns = ["difference_max", "difference_rms", "difference_cosine"]
     compared = nodes.drop_duplicates("node").set_index("node")[columns].dropna(subset=columns[:1])
     errors = dict(zip(compared.index, compared.to_numpy(float).tolist(), strict=True))
+    names = defaultdict[str, list[str]](list)  # of outputs, by the node that computes them
     for name, maker in topology.outputs.items():
-        key = "" if maker is None else topology.nodes[maker]
+        names["" if maker is None else topology.nodes[maker]].append(printable(name))
+    for key, computed in names.items():
         if key in errors:
             largest, rms, angle = errors[key]
+            direction = cosine(angle) and f", cosine {cosine(angle)}"
             yield (
-                f"output {printable(name)}: error at most {digits(largest)} of the largest value, "
-                f"RMS error {digits(rms)}, cosine {cosine(angle)}"
+                f"{agree(len(computed), 'output', 'outputs')} {', '.join(computed)}: error at most "
+                f"{digits(largest)} of the largest value, RMS error {digits(rms)}{direction}"
             )
 
 

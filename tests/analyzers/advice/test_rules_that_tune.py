@@ -127,7 +127,7 @@ def test_advice_names_the_command_and_the_room_that_the_roofline_leaves():
     work = {"macs": 100.0, "bound": "compute", "gflops_per_s": 25.0}
     found = told(on(chain, cpu_count=1), 3, roof_fraction=0.25 - 1e-6, **work)["small_kernels"]
     assert found.text.endswith(
-        "tracer tune <model in memory> --try threads,optimization measures it; the roofline leaves "
+        "tracer tune with --try threads,optimization measures it; the roofline leaves the model "
         "room for 4x at most"
     )
     without = told(chain, 3, peaks=None, roof_fraction=0.2)["small_kernels"]

@@ -274,6 +274,18 @@ def test_an_opset_that_the_model_does_not_reach_is_refused(tmp_path):
         export(Mean(), tmp_path / "m.onnx", input_shape=(2, 3), options=options)
 
 
+class Branches(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum() > 0 else x
+
+
+def test_a_branch_on_values_is_named_with_its_line(tmp_path):
+    line = Branches.forward.__code__.co_firstlineno + 1
+    with pytest.raises(ModelError, match=rf"cannot export Branches: .*_exporter\.py:{line}\)") as e:
+        export(Branches(), tmp_path / "m.onnx", input_shape=(2, 3))
+    assert "torch.where or torch.cond" in e.value.hint
+
+
 class Mean(nn.Module):
     def forward(self, x):
         return x.mean(1)
@@ -287,7 +299,8 @@ def test_several_inputs_outputs_by_name_and_changes_in_place(tmp_path):
 
 
 def test_an_error_of_the_models_own_is_passed_on(tmp_path):
-    with pytest.raises(ModelError, match="torch cannot export Raises: ValueError: not today"):
+    own = r"Raises does not run on 2x3: ValueError: not today \(.*test_exporter\.py:\d+\)"
+    with pytest.raises(ModelError, match=own):
         export(Raises(), tmp_path / "m.onnx", input_shape=(2, 3))
     with pytest.raises(ModelError, match=r"Leaves ends the program \(sys.exit\)"):
         export(Leaves(), tmp_path / "m.onnx", input_shape=(2, 3))

@@ -110,6 +110,14 @@ def test_env_tells_what_narrow_sums_use_and_where_their_code_is(capfd):
     assert compiled["folder"] in run(capfd, "env", "--csv")[1]
 
 
+def test_a_model_without_nodes_has_no_work(tmp_path, capfd):
+    text = '<ir_version: 8, opset_import: ["" : 17]> net (float[2] x) => (float[2] x) { }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    code, out, _ = run(capfd, "count", tmp_path / "m.onnx", "--max-macs", 0, "--json")
+    assert (code, json.loads(out)["runs"][0]["nodes"]) == (0, [])
+
+
+
 def test_env_counts_equal_gpus_and_names_the_version_of_cuda(capfd, tmp_path, monkeypatch):
     tool = tmp_path / "nvidia-smi"  # answers as the driver's own does
     tool.write_text("""#!/bin/sh

@@ -304,3 +304,22 @@ def test_the_gate_calls_equal_times_equal(recorded, capfd):
     code, _, err = run(capfd, old, recorded("new.trace", 1), "--fail-above", "5%")
     assert code == 0
     assert err.startswith("pass: new.trace is as fast as old.trace (between ")
+
+
+HALVES = """<ir_version: 8, opset_import: ["" : 17]>
+    net (float[1, 64] x) => (float[1, 64] y) <float16[64, 64] h> {
+        a = Cast <to = 10> (x)
+        b = MatMul (a, h)
+        y = Cast <to = 1> (b) }"""
+SINGLES = """<ir_version: 8, opset_import: ["" : 17]>
+    net (float[1, 64] x) => (float[1, 64] y) <float[64, 64] w> { y = MatMul (x, w) }"""
+
+
+def test_a_product_in_halves_behind_float_outputs_has_the_tolerance_of_halves(capfd, tmp_path):
+    weights = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    onnx.save(parse(SINGLES, w=weights), tmp_path / "a.onnx")
+    onnx.save(parse(HALVES, h=weights.astype(np.float16)), tmp_path / "b.onnx")
+    code, out, _ = run(capfd, tmp_path / "a.onnx", tmp_path / "b.onnx", *QUICK)
+    assert (code, "computes something else" in out) == (0, False)
+    onnx.save(parse(HALVES, h=(1.02 * weights).astype(np.float16)), tmp_path / "b.onnx")
+    assert run(capfd, tmp_path / "a.onnx", tmp_path / "b.onnx", *QUICK)[0] == 1

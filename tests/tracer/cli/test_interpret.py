@@ -9,7 +9,7 @@ import pytest
 
 import tracer
 import tracer.cli
-from tests.graphs import BRANCHES, DATA_DEPENDENT, residual
+from tests.graphs import BRANCHES, DATA_DEPENDENT, parse, residual
 from tests.interpreter.models import onnxruntime, parsed
 from tracer.executors.reference import executor
 from tracer.interpreter.interpreter import Interpreter
@@ -166,3 +166,16 @@ def test_own_times_leave_the_work_of_the_recorder_out():
     run = trace.runs[0]
     assert (run.samples.sum(axis=1) <= run.instrumented_us).all()
     assert trace.nodes["value_min"].notna().all()
+
+
+def test_outputs_of_one_node_are_told_together(tmp_path, capfd):
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        net (float[4, 8] x) => (float[4, 3] v, int64[4, 3] i) <float[8, 9] w, int64[1] k = {3}> {
+            y = MatMul (x, w)
+            v, i = TopK (y, k) }"""
+    weights = np.random.default_rng(0).normal(size=(8, 9)).astype(np.float32)
+    onnx.save(parse(text, w=weights), tmp_path / "m.onnx")
+    code, out, _ = run(capfd, tmp_path / "m.onnx", "--against", "ort")
+    lines = [line for line in out.splitlines() if "error at most" in line]
+    assert code == 0 and len(lines) == 1
+    assert lines[0].startswith("outputs v, i: error at most ")

@@ -45,7 +45,8 @@ def check(words):
     program, name, *rest = words
     assert program == "tracer"
     command = tracer.cli.tracer.get_command(None, name)
-    command.make_context(name, rest, resilient_parsing=True)
+    names = ["-h", "--help"]  # as `main` has them: a command keeps those of its first context
+    command.make_context(name, rest, resilient_parsing=True, help_option_names=names)
 
 
 def runs(words):
@@ -114,6 +115,18 @@ def test_sums_lead_to_widths_and_widths_to_a_narrow_model(tmp_path, monkeypatch,
     assert next_of(capfd, "interpret", "q.onnx", "--accumulator", "16", "--batch", "1")[1] == (
         "interpret"  # no data whose accuracy could be kept
     )
+
+
+def test_integer_operators_are_not_narrowed(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    given = ["--data", "digits", "--limit", "4"]
+    options = ["--format", "qoperator", "-o", "q.onnx"]
+    tracer.cli.main(["quantize", str(LENET / "lenet.onnx"), *given, *options])
+    capfd.readouterr()
+    assert tracer.cli.main(["whatif", "q.onnx", "--accumulator", "20:21", *given]) == 0
+    assert "tracer narrow" not in capfd.readouterr().out
+    assert tracer.cli.main(["narrow", "q.onnx", "--bits", "16", *given]) == 3
+    assert "its products are integer operators, as node" in capfd.readouterr().err
 
 
 def test_a_quantised_model_is_compared_with_its_origin(tmp_path, monkeypatch, capfd):

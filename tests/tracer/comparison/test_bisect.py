@@ -167,6 +167,18 @@ def test_a_row_that_was_broken_off_says_so(trace):
     assert replace(result, notes=("incomplete: interrupted",)).is_incomplete
 
 
+def test_values_of_a_quantised_model_are_not_judged(capfd):
+    files = ("models/lenet/lenet.onnx", "models/lenet/lenet.int8.onnx")
+    quick = ("--sessions", "4", "--precision", "100%", "--threads", "1")
+    code = tracer.cli.main(["bisect", *files, "--fault", "values", *quick, "--json"])
+    found = json.loads(capfd.readouterr().out)
+    (finding,) = found["findings"]
+    assert (code, finding["name"]) == (0, "")
+    assert finding["text"] == "not known: lenet.int8.onnx is quantised and the other is not"
+    told = {row["name"]: row["values"] for row in found["rows"] if row["layer"] == "(whole run)"}
+    assert told["lenet.int8.onnx"] == "not judged"
+
+
 @pytest.mark.nightly
 def test_each_fault_is_found_in_releases_that_have_it(model, plant, capfd, tmp_path):
     plant(v1_0_1="", v1_0_2="", v1_0_4=OTHER_VALUES, v1_0_5=REFUSES, v1_0_6=DIES)

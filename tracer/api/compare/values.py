@@ -115,8 +115,9 @@ def _numbers(
         outputs[other]: in_type_of(first.values.by_node[key], second.values.by_node[other])
         for key, other in pairs(first.values, second.values)
     }
+    by_tensor = {outputs[key]: value for key, value in second.values.by_node.items()}
     products = {**first.products, **second.products}
-    isolation = Isolation(second.model, expected, tolerance, products)
+    isolation = Isolation(second.model, expected, tolerance, products, by_tensor)
     isolated, obstacle = None, ""  # what each layer differs by on the values of the first side
     releases = {side.release for side in (first.side, second.side) if isinstance(side, OnnxSide)}
     try:
@@ -126,7 +127,6 @@ def _numbers(
             isolated = isolation.differences
     except TracerError as error:
         obstacle = f"layers are not run on the values of {first.side.label}: {error.what}"
-    by_tensor = {outputs[key]: value for key, value in second.values.by_node.items()}
     exact = operators.precisions(second.model, by_tensor, products=products)
     by_node = {key: exact[name] for key, name in outputs.items() if name in exact}
     result = numbers(first.values, second.values, tolerance, by_node, isolated)
