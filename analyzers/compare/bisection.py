@@ -198,7 +198,7 @@ def _table(attempts: Attempts) -> tuple[pd.DataFrame, Contrast]:
             rows.append({"name": name, "layer": WHOLE, "error": error})
             continue
         values = attempts.values.get(place)
-        told = "" if values is None else _told(values)
+        told = "" if values is None else _agreement(values)
         of_place = list(_rows(attempts, before, place)) or [{"layer": WHOLE}]
         rows += [{"name": name, **row} for row in of_place]
         rows[-len(of_place)]["values"] = told
@@ -212,7 +212,7 @@ def _table(attempts: Attempts) -> tuple[pd.DataFrame, Contrast]:
     return frame.assign(significant=frame["p"] < LEVEL), replace(drift, p=p)
 
 
-def _told(values: Numbers) -> str:
+def _agreement(values: Numbers) -> str:
     """Returns the cell of a comparison with the first; no verdict is no agreement."""
     if values.no_verdict:
         return "not judged"

@@ -36,10 +36,8 @@ def interpret(call: InterpretArguments) -> Trace:
     loaded = with_overrides(open_subject(call.model), call.inputs)
     if call.optimization is None:
         return _interpreted(call, loaded)
-    from tracer.executors.onnxruntime.optimized_graph import optimized_model  # 0.1 s, and rare
-
     settings = OrtSettings(optimization=call.optimization, register=call.register)
-    with optimized_model(loaded, settings) as optimized:
+    with registry.find_optimizing("ort").optimized(loaded, settings) as optimized:
         return _interpreted(call, optimized)
 
 

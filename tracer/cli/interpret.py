@@ -91,7 +91,8 @@ def _check_writable(path: Path, force: bool) -> None:
 def _choose_runtime(command: Callable[..., Any]) -> Callable[..., Any]:
     """Shows, with --as, which kernels of that runtime are replayed with equal bits.
 
-    Raises UsageError for options of numpy's arithmetic with it, and for --anew without it.
+    Raises UsageError for options of numpy's arithmetic with it, and for --anew without it. Without
+    it, --optimization sets the graph that is interpreted.
     """
 
     @functools.wraps(command)
@@ -100,7 +101,12 @@ def _choose_runtime(command: Callable[..., Any]) -> Callable[..., Any]:
             if runtime["anew"]:
                 what = "--anew is for the arithmetic of a runtime"
                 raise UsageError(what, "Give --as onnxruntime as well.")
-            return command(optimization=runtime["optimization"], **arguments)
+            level, accumulating = runtime["optimization"], arguments["accumulating"]
+            if level and accumulating and (accumulating.path or accumulating.checked):
+                what = "a certificate is for the graph of the file"
+                raise UsageError(what, "Leave out --optimization, or the certificate.")
+            arguments["options"]["optimization"] = level
+            return command(**arguments)
         from tracer.records.replayed import Replayed
 
         options, output, shown = (
@@ -171,7 +177,6 @@ def command(
     tensors: Path | None,
     accumulating: _accumulating.AccumulatorOptions | None,
     output: Output,
-    optimization: str | None,
 ) -> int:
     """Run a model in numpy and show the values of every node.
 
@@ -190,10 +195,9 @@ def command(
     it, the model runs on the first batch alone. With --by sample, samples run one at a time, and
     the table shows which of them overflow.
 
-    --optimization interprets the graph that onnxruntime makes of the model: together with
-    --accumulator x86-maddubs, integer networks have the bits of a processor with AVX2 alone.
-
-    --as onnxruntime computes each kernel by the rule that probes reveal, and compares all bits.
+    --optimization interprets the graph that onnxruntime makes of the model: with --accumulator
+    x86-maddubs, integer networks then have the bits of a processor with AVX2 alone. --as
+    onnxruntime computes each kernel by the rule that probes reveal, and compares all bits.
 
     \b
     Examples:
@@ -208,20 +212,14 @@ def command(
     from tracer.records.trace import Trace
 
     output.check(Trace)
-    if options["against"] and accumulating is not None:
-        raise UsageError("--against and --accumulator together", "Leave out one of them.")
-    writer = None if tensors is None else _Writer(tensors)
-    witness = None
+    writer, witness = None if tensors is None else _Writer(tensors), None
     if accumulating is not None and (accumulating.path or accumulating.checked):
-        if optimization is not None:
-            what = "a certificate is for the graph of the file"
-            raise UsageError(what, "Leave out --optimization, or the certificate.")
         witness = _accumulating.Witness(accumulating)
     with progress() as report:
         trace = api.interpret(
             model, warmup=None, tolerance=tolerance, limits=limits, progress=report, note=tell,
             accumulator=None if accumulating is None else accumulating.policy, cluster=cluster,
-            by_sample=output.options.by == SAMPLE, optimization=optimization,
+            by_sample=output.options.by == SAMPLE,
             receivers=[each for each in (writer, witness) if each is not None], **options,
         )  # fmt: skip
     if writer is not None:

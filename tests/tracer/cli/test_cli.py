@@ -117,7 +117,6 @@ def test_a_model_without_nodes_has_no_work(tmp_path, capfd):
     assert (code, json.loads(out)["runs"][0]["nodes"]) == (0, [])
 
 
-
 def test_env_counts_equal_gpus_and_names_the_version_of_cuda(capfd, tmp_path, monkeypatch):
     tool = tmp_path / "nvidia-smi"  # answers as the driver's own does
     tool.write_text("""#!/bin/sh

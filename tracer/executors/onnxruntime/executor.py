@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from tracer.executors.onnxruntime import (
     feeding,
     fusion_check,
     kernel_nodes,
+    optimized_graph,
     profile_events,
     recording,
     replay,
@@ -123,6 +124,10 @@ class _Onnxruntime:
         with _running(model, feedset):
             kernels = recording.record_once(model, feedset, settings, folder.graph)
         return SavedGraph(model, settings, kernels, folder)
+
+    def optimized(self, model: Model, settings: OrtSettings) -> AbstractContextManager[Model]:
+        """Yields the graph that a session runs. Raises the errors of a session."""
+        return optimized_graph.optimized_model(model, settings)
 
     def tensors(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> Tensors:
         """Returns the optimised graph's outputs, and the tensors of nodes without optimisation.
