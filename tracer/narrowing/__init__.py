@@ -4,7 +4,7 @@
     layers                what sums: layers with stored weights, and plain sums without
     narrow                goes through the graph with the calibration data, node by node
     samples               what a node reads in the narrowed model, and should return
-    measures              what can be changed: one module each, found by name
+    measures              what can be changed in layers, and in sums without weights
     fitting               weights within the limits of registers, by `rounding`
     partial_sum_extremes  how far partial sums reach, and orders that keep them small
     fragment              the nodes that take the place of a node

@@ -27,7 +27,6 @@ from tracer.narrowing.fragment import Fragment
 from tracer.narrowing.layers import Layer, PlainSum
 from tracer.narrowing.measures import Measure, Proposal, measures, operands
 from tracer.narrowing.requirement import Need
-from tracer.narrowing.samples import Batch, LayerSamples, SumSamples
 from tracer.quantization.graph_editor import GraphEditor
 from tracer.support.types import Array
 
@@ -41,7 +40,7 @@ def walk(
     model: Model,
     sums: Mapping[str, SumT],
     batches: Iterable[Feeds],
-    change: Callable[[SumT, Node, Sequence[Batch]], Fragment | None],
+    change: Callable[[SumT, Node, Sequence[samples.Batch]], Fragment | None],
     report: Progress,
 ) -> None:
     """Calls `change` for the nodes of `sums`, by key, in the order of the graph.
@@ -65,7 +64,7 @@ def walk(
         read = seen.take_calls() if is_changed else wanted
         at, done = stop, done + sums[node.key].cost
         parts = [
-            Batch(inputs, read_inputs, output)
+            samples.Batch(inputs, read_inputs, output)
             for (inputs, output), (read_inputs, _) in zip(wanted, read, strict=True)
         ]
         fragment = change(sums[node.key], node, parts)
@@ -132,10 +131,10 @@ class _Narrowing:
         self.editor = GraphEditor(self.model.proto)
         self.taken = self.editor.names()
 
-    def change(self, sum_: Sum, node: Node, batches: Sequence[Batch]) -> Fragment | None:
+    def change(self, sum_: Sum, node: Node, batches: Sequence[samples.Batch]) -> Fragment | None:
         """Changes a node in the graph, and returns what takes its place."""
         need = self.needs[node.key]
-        seen: LayerSamples | SumSamples
+        seen: samples.LayerSamples | samples.SumSamples
         if isinstance(sum_, Layer):
             seen = samples.layer_samples(sum_, batches)
             fits = fitting.fits_already(seen, need)
@@ -184,13 +183,13 @@ def narrow_graph(
 
 
 def _chosen(
-    seen: LayerSamples | SumSamples, need: Need, dear: bool
+    seen: samples.LayerSamples | samples.SumSamples, need: Need, dear: bool
 ) -> tuple[Measure, Proposal] | None:
     """Returns the measure that changes the least of those that lose about as little as any.
 
     Those of a layer with many outputs are compared on a few, since each takes as long as a fit.
     """
-    few = seen.some_outputs() if isinstance(seen, LayerSamples) else seen
+    few = seen.some_outputs() if isinstance(seen, samples.LayerSamples) else seen
     proposals = list[tuple[Measure, Proposal]]()
     for each in measures():
         moves = each.dear or (need.machine is not None and each.rank > 1)
