@@ -30,7 +30,7 @@ from tracer.api.compare import SideSettings, sweep
 from tracer.containment.activity import silent
 from tracer.graph import loading
 from tracer.inputs.datasets import DEFAULT_FOLDER
-from tracer.inputs.datasets.labelled import Split
+from tracer.inputs.datasets.sets import Split
 from tracer.records.trace import Run, Trace
 from tracer.support.timing import elapsed_us
 

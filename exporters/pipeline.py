@@ -26,9 +26,9 @@ from tracer.exporters.records import (
     ExportOptions,
     InputSpec,
     draw,
+    exporter_of,
     inputs_of,
 )
-from tracer.exporters.registry import exporter_of
 from tracer.exporters.subject import Code, load_source
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model, encoded

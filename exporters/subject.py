@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tracer.errors import InputError, ModelError, TracerError, UsageError
-from tracer.exporters.registry import all_exporters, exporter_of
+from tracer.exporters.records import all_exporters, exporter_of
 from tracer.graph import loading, user_operators
 from tracer.graph.model import Model
 from tracer.support.imports import import_file, not_installed

@@ -53,9 +53,7 @@ if TYPE_CHECKING:
     from tracer.interpreter.interpreter import Interpreter
     from tracer.limits import Limits
     from tracer.quantization.options import QuantizationOptions, WeightOptions
-    from tracer.records.bits import BitComparison
-    from tracer.records.fingerprint import Fingerprint
-    from tracer.records.replayed import Replayed
+    from tracer.records.bits import BitComparison, Fingerprint, Replayed
     from tracer.records.result import ViewOptions
     from tracer.records.trace import Trace
     from tracer.records.transformed import Narrowed, Quantized, Tuned
@@ -164,9 +162,7 @@ _NAMES = {
     "tracer.interpreter.interpreter": "Interpreter",
     "tracer.limits": "Limits",
     "tracer.quantization.options": "QuantizationOptions WeightOptions",
-    "tracer.records.bits": "BitComparison",
-    "tracer.records.fingerprint": "Fingerprint",
-    "tracer.records.replayed": "Replayed",
+    "tracer.records.bits": "BitComparison Fingerprint Replayed",
     "tracer.records.result": "ViewOptions",
     "tracer.records.trace": "Trace",
     "tracer.records.transformed": "Narrowed Quantized Tuned",

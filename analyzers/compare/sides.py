@@ -19,7 +19,6 @@ import pandas as pd
 
 from tracer.analyzers.compare import contrast
 from tracer.analyzers.compare.alignment import BACKWARD, Layer
-from tracer.analyzers.compare.contrast import Sample
 from tracer.analyzers.correction import tick_error
 from tracer.analyzers.table import own_rows, rows_of
 from tracer.analyzers.timing import timing
@@ -58,7 +57,7 @@ class Side:
     trace: Trace = field(repr=False)
     run: Run = field(repr=False)
     nodes: pd.DataFrame = field(repr=False)
-    wall: Sample
+    wall: contrast.Sample
     time_us: FloatArray = field(repr=False)
     error_us: FloatArray = field(repr=False)
     dof: int
@@ -78,7 +77,7 @@ class Side:
         """Whether the runs were broken off."""
         return any(note.startswith(INCOMPLETE) for note in self.notes)
 
-    def times_of(self, layers: Sequence[Sequence[int]]) -> list[Sample | None]:
+    def times_of(self, layers: Sequence[Sequence[int]]) -> list[contrast.Sample | None]:
         """Returns the total time of the rows of each layer, None for a layer without a time.
 
         Errors of rows of one run are correlated, so they add up linearly; sessions tell the error
@@ -93,11 +92,11 @@ class Side:
             overheads = levels.mean(axis=0) - means
             errors = np.array([contrast.of_means(column).error for column in levels.T])
         arrays = (means.round(_DIGITS), errors, *systematic, overheads)
-        samples: list[Sample | None] = []
+        samples: list[contrast.Sample | None] = []
         for rows, figures in zip(timed, np.array(arrays).T.tolist(), strict=True):
             mean, error, bias, misfit, overhead = figures
             kernels = tuple(kernel for row in rows for kernel in self.kernels[row])
-            sample = Sample(mean, error, self.dof, bias, misfit, overhead, kernels)
+            sample = contrast.Sample(mean, error, self.dof, bias, misfit, overhead, kernels)
             samples.append(sample if rows else None)
         return samples
 

@@ -9,18 +9,8 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
+from tracer.analyzers.compare import views
 from tracer.analyzers.compare.sides import Side
-from tracer.analyzers.compare.views import (
-    COLOURS,
-    MOST_GROUPS,
-    WORK,
-    bar_inches,
-    draw_bars,
-    finish,
-    side_run,
-    side_sources,
-    under_title,
-)
 from tracer.analyzers.grouping import by_op
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import environment
@@ -155,26 +145,26 @@ def table(result: Sweeps, options: ViewOptions) -> pd.DataFrame:
 
 def figure(result: Sweeps, options: ViewOptions) -> Any:
     """By model the time of a sample, and the growth of time and work with the batch size."""
-    most = options.top or MOST_GROUPS
+    most = options.top or views.MOST_GROUPS
     shown = [wide(one) for one in result]
     widest = max(min(len(rows), most) for rows in shown)
     bars = max(2, *(len(one.batches) for one in result))
-    drawn = empty_figure(12.0, bar_inches(widest, bars) * len(result))
+    drawn = empty_figure(12.0, views.bar_inches(widest, bars) * len(result))
     panels = drawn.subplots(len(result), 2, squeeze=False)
     for (left, right), one, rows in zip(panels, result, shown, strict=True):
         kept = rows[rows["op"] != WHOLE].head(most)
         sizes, last = one.batches, one.batches[-1]
-        draw_bars(left, {f"batch {n}": kept[f"sample_us_{n}"] for n in sizes})
+        views.draw_bars(left, {f"batch {n}": kept[f"sample_us_{n}"] for n in sizes})
         left.set_xlabel("time per sample [µs]")
         left.set_title(plain(one.label), fontsize=10, loc="left")
         both = rows.head(most) if len(rows) <= most else kept
         growth = {"time": both[f"time_growth_{last}"], "work": both[f"work_growth_{last}"]}
-        draw_bars(right, growth, (COLOURS[0], WORK))
+        views.draw_bars(right, growth, (views.COLOURS[0], views.WORK))
         right.set_xlabel(f"growth from batch {sizes[0]} to {last} [times]")
         right.axvline(last / sizes[0], color="#555555", linewidth=0.8, linestyle="--",
                       label="as much as the batch")  # fmt: skip
-        finish(left, list(kept["op"]))
-        finish(right, list(both["op"]))
+        views.finish(left, list(kept["op"]))
+        views.finish(right, list(both["op"]))
     return drawn
 
 
@@ -206,7 +196,7 @@ def report(result: Sweeps, options: ViewOptions) -> Content:
     for side, name, graph in zip(sides, names, positions, strict=True):
         batch = f"batch {side.run.batch}"
         label = f"{name} {batch}" if len(result) > 1 else batch
-        runs.append(under_title(replace(side_run(side, graph, ()), label=label), title))
+        runs.append(views.under_title(replace(views.side_run(side, graph, ()), label=label), title))
     shown = page(result, options)
     return Content(
         title=title,
@@ -214,7 +204,7 @@ def report(result: Sweeps, options: ViewOptions) -> Content:
         page=shown,
         runs=tuple(runs),
         graphs=graphs,
-        sources=side_sources(sides),
+        sources=views.side_sources(sides),
         environment=environment.machine_fields(sides[0].trace.environment),
         notes=shown.notes,
     )

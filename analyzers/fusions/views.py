@@ -6,18 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from tracer.analyzers.fusions import (
-    FOLDED,
-    GROUP,
-    IDLE,
-    OVERHEAD,
-    PART,
-    REMOVED,
-    SERVICES,
-    FusedKernel,
-    Fusions,
-    NodeFate,
-)
+from tracer.analyzers import fusions
 from tracer.analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, UNKNOWN, WRONG
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.timing import RUNTIME
@@ -40,16 +29,16 @@ _SPECS = (
 )  # fmt: skip
 
 
-def page(result: Fusions, options: ViewOptions) -> Page:
+def page(result: fusions.Fusions, options: ViewOptions) -> Page:
     """The kernels, and the nodes without a kernel."""
     title = f"{result.model.name} · onnxruntime, optimization {result.settings['optimization']}"
-    *about, contains, verdict, why = record_columns(FusedKernel)
+    *about, contains, verdict, why = record_columns(fusions.FusedKernel)
     columns = (*about, number_column("nodes", "count", count, 2), contains, verdict, why)
     misleading = [
         "" if row.named is None else f"its names say {' + '.join(row.named) or 'no node'}"
         for row in result.kernels
     ]
-    rows = record_table(FusedKernel, result.kernels).assign(
+    rows = record_table(fusions.FusedKernel, result.kernels).assign(
         nodes=[" + ".join(row.nodes) or f"({row.why})" for row in result.kernels],
         why=[
             "; ".join(filter(None, (row.why if row.nodes else "", name)))
@@ -62,12 +51,12 @@ def page(result: Fusions, options: ViewOptions) -> Page:
     tables = [Table(title, columns, rows, head=sentences(result))]
     lost = [row for row in result.nodes if not row.kernels]
     if lost:
-        nodes = record_table(NodeFate, lost)
-        tables.append(Table("Nodes without a kernel", record_columns(NodeFate), nodes))
+        nodes = record_table(fusions.NodeFate, lost)
+        tables.append(Table("Nodes without a kernel", record_columns(fusions.NodeFate), nodes))
     return Page(tuple(tables), result.notes, result.environment.summary)
 
 
-def table(result: Fusions, options: ViewOptions) -> pd.DataFrame:
+def table(result: fusions.Fusions, options: ViewOptions) -> pd.DataFrame:
     """A row for each node in each of its kernels, then for other kernels and for other nodes.
 
     `role` is the role of the kernel, or the fate of a node without a kernel.
@@ -89,17 +78,17 @@ def table(result: Fusions, options: ViewOptions) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=_NAMES)
 
 
-def document(result: Fusions, options: ViewOptions) -> dict[str, Any]:
+def document(result: fusions.Fusions, options: ViewOptions) -> dict[str, Any]:
     """`summary`, then the fields of `Fusions` (docs/fusions.md)."""
     names = ("model", "environment", "settings", "inputs", "kernels", "nodes", "notes")
     return {"summary": sentences(result), **fields(result, *names)}
 
 
-def report(result: Fusions, options: ViewOptions) -> Content:
+def report(result: fusions.Fusions, options: ViewOptions) -> Content:
     """One run, whose rows are the nodes, and the kernels that stand for none."""
     shown = page(result, options)
     graphs, (graph,) = drawings([result.model])
-    of_node: dict[str, FusedKernel] = {}
+    of_node: dict[str, fusions.FusedKernel] = {}
     for kernel in result.kernels:
         for node in kernel.nodes:
             of_node.setdefault(node, kernel)
@@ -137,27 +126,31 @@ def report(result: Fusions, options: ViewOptions) -> Content:
     )
 
 
-def sentences(result: Fusions) -> tuple[str, ...]:
+def sentences(result: fusions.Fusions) -> tuple[str, ...]:
     """Returns counts of nodes and kernels, and of kernels whose names are misleading.
 
     The first sentence is about kernels and groups of nodes, the second about verdicts, the third
     about nodes without a kernel and kernels without a node.
     """
-    of_role: dict[str, list[FusedKernel]] = {}
+    of_role: dict[str, list[fusions.FusedKernel]] = {}
     for row in result.kernels:
         of_role.setdefault(row.role, []).append(row)
-    groups, parts = (len({row.nodes for row in of_role.get(role, ())}) for role in (GROUP, PART))
+    groups, parts = (
+        len({row.nodes for row in of_role.get(role, ())}) for role in (fusions.GROUP, fusions.PART)
+    )
     became = [
         f"{plural(len(result.nodes), 'node')} became {plural(len(result.kernels), 'kernel')}",
         plural(groups, "group") if groups else "no groups",
     ]
     if parts:
         verb = "runs" if parts == 1 else "run"
-        became.append(f"{plural(parts, 'node')} {verb} as {len(of_role[PART])} kernels")
+        became.append(f"{plural(parts, 'node')} {verb} as {len(of_role[fusions.PART])} kernels")
     fates = Counter(row.fate for row in result.nodes)
-    lost = [f"{plural(fates[FOLDED], 'node')} folded, {fates[REMOVED]} removed"]
-    lost += [f"{fates[IDLE]} not run"] if fates[IDLE] else []
-    kinds = Counter(SERVICES.get(row.op_type, "helper") for row in of_role.get(OVERHEAD, ()))
+    lost = [f"{plural(fates[fusions.FOLDED], 'node')} folded, {fates[fusions.REMOVED]} removed"]
+    lost += [f"{fates[fusions.IDLE]} not run"] if fates[fusions.IDLE] else []
+    kinds = Counter(
+        fusions.SERVICES.get(row.op_type, "helper") for row in of_role.get(fusions.OVERHEAD, ())
+    )
     lost += [plural(count, kind) for kind, count in kinds.items()]
     misled = sum(row.named is not None for row in result.kernels)
     misleading = f"names alone would map {plural(misled, 'kernel')} to other nodes"
@@ -169,7 +162,7 @@ def sentences(result: Fusions) -> tuple[str, ...]:
     )
 
 
-def _verdicts(result: Fusions) -> str:
+def _verdicts(result: fusions.Fusions) -> str:
     """Counts the verdicts of all kernels with nodes, whether they fuse nodes or not."""
     verdicts = Counter(row.verdict for row in result.kernels if row.nodes)
     total = verdicts.total()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import drawing, file_formats, redaction, terminal
-from tracer.analyzers.views.notebook import notebook_html
+from tracer.analyzers.views.page import notebook_html
 from tracer.errors import UsageError
 from tracer.records.result import Result
 

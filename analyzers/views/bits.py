@@ -1,6 +1,5 @@
 """The view of a BitComparison: the first node of each side whose bits differ, and its cause."""
 
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -9,7 +8,7 @@ import pandas as pd
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.page import Page, Table, name_column, number_column
 from tracer.analyzers.views.text import exponent, plural
-from tracer.records.bits import BitComparison, OutputDifference, SideBits
+from tracer.records.bits import BitComparison, OutputDifference
 
 
 def page(result: BitComparison, options: ViewOptions) -> Page:
@@ -22,15 +21,45 @@ def page(result: BitComparison, options: ViewOptions) -> Page:
         number_column("ulp", "ulps", "{:,.0f}".format, 2),
         name_column("classes that change", "classes", 1),
     )
-    lines = tuple(line for side in result.sides for line in _lines(side))
+    lines = list[str]()
+    for side in result.sides:
+        lines.append(f"{side.side}: {side.sentence}")
+        if side.exact:
+            lines.append("  proof: the replay has the SHA-256 of the outputs of the other machine")
+        first = side.first
+        if first is not None:
+            share = f"{first.size - first.equal:,} of {plural(first.size, 'result')} differ"
+            lines += [
+                f"  there, {share}, by {first.ulps:,.0f} ulp at most",
+                f"  A: {first.here}",
+                f"  B: {first.there}",
+            ]
     title = f"Bits against {result.reference}"
     rows = table(result, replace(options, top=None))
-    return Page((Table(title, columns, rows, is_long=True, head=lines),), result.notes)
+    return Page((Table(title, columns, rows, is_long=True, head=tuple(lines)),), result.notes)
 
 
 def table(result: BitComparison, options: ViewOptions) -> pd.DataFrame:
     """A row for each output of each side, with the first node that differs and its cause."""
-    rows = [_row(side, output) for side in result.sides for output in side.outputs or _NO_OUTPUTS]
+    rows = []
+    for side in result.sides:
+        first = side.first
+        for output in side.outputs or _NO_OUTPUTS:
+            rows.append(
+                {
+                    "side": side.side,
+                    "output": output.output,
+                    "share": output.equal / output.size if output.size else float("nan"),
+                    "largest": output.largest,
+                    "ulps": output.ulps,
+                    "classes": ""
+                    if output.classes is None
+                    else f"{output.classes} of {output.rows}",
+                    "node": first.node if first else "",
+                    "cause": first.cause if first else "",
+                    "reason": first.reason if first else "",
+                }
+            )
     return pd.DataFrame(rows[: options.top or None])
 
 
@@ -41,31 +70,3 @@ def document(result: BitComparison, options: ViewOptions) -> dict[str, Any]:
 
 
 _NO_OUTPUTS = (OutputDifference(),)
-
-
-def _lines(side: SideBits) -> Iterator[str]:
-    yield f"{side.side}: {side.sentence}"
-    if side.exact:
-        yield "  proof: the replay has the SHA-256 of the outputs of the other machine"
-    first = side.first
-    if first is not None:
-        share = f"{first.size - first.equal:,} of {plural(first.size, 'result')} differ"
-        yield f"  there, {share}, by {first.ulps:,.0f} ulp at most"
-        yield f"  A: {first.here}"
-        yield f"  B: {first.there}"
-
-
-def _row(side: SideBits, output: OutputDifference) -> dict[str, Any]:
-    first = side.first
-    classes = "" if output.classes is None else f"{output.classes} of {output.rows}"
-    return {
-        "side": side.side,
-        "output": output.output,
-        "share": output.equal / output.size if output.size else float("nan"),
-        "largest": output.largest,
-        "ulps": output.ulps,
-        "classes": classes,
-        "node": first.node if first else "",
-        "cause": first.cause if first else "",
-        "reason": first.reason if first else "",
-    }

@@ -7,7 +7,7 @@ import pandas as pd
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.page import Page, Table, name_column, number_column
-from tracer.records.fingerprint import Fingerprint
+from tracer.records.bits import Fingerprint
 
 
 def page(result: Fingerprint, options: ViewOptions) -> Page:

@@ -12,7 +12,7 @@ from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.file_formats.json import fields
 from tracer.analyzers.views.page import Column, Page, Row, Table, facts, name_column, record_table
 from tracer.analyzers.views.text import plural
-from tracer.records.replayed import Replayed, ReplayedKernel
+from tracer.records.bits import Replayed, ReplayedKernel
 
 _DIGITS = 16
 """Digits of a SHA-256 that a line shows; files have all of them."""
@@ -26,14 +26,18 @@ def page(result: Replayed, options: ViewOptions) -> Page:
         f"{plural(settings['threads'], 'thread')}"
     )
     if settings["node"]:
-        return Page(
-            tuple(
-                table
-                for kernel in result.kernels
-                for table in facts(f"{title}, {kernel.op_type}", _facts(kernel)).tables
-            ),
-            result.notes,
-        )
+        tables = list[Table]()
+        for kernel in result.kernels:
+            rows = [
+                ("nodes", ", ".join(kernel.nodes)),
+                ("rule", kernel.rule or "not known"),
+                ("because", kernel.reason),
+                ("equal bits", f"{kernel.equal:,} of {plural(kernel.size, 'result')}"),
+                *zip(("order", *[""] * 64), kernel.tree.splitlines(), strict=False),
+            ]
+            known = pd.DataFrame([row for row in rows if row[1]], columns=["name", "value"])
+            tables += facts(f"{title}, {kernel.op_type}", known).tables
+        return Page(tuple(tables), result.notes)
     kernels = Table(
         title, _COLUMNS, table(result, options), head=tuple(_head(result)), is_long=True
     )
@@ -60,18 +64,6 @@ def document(result: Replayed, options: ViewOptions) -> dict[str, Any]:
     )
 
 
-def _facts(kernel: ReplayedKernel) -> pd.DataFrame:
-    """What is known of one kernel: its nodes, its rule and its order of additions."""
-    rows = [
-        ("nodes", ", ".join(kernel.nodes)),
-        ("rule", kernel.rule or "not known"),
-        ("because", kernel.reason),
-        ("equal bits", f"{kernel.equal:,} of {plural(kernel.size, 'result')}"),
-        *zip(("order", *[""] * 64), kernel.tree.splitlines(), strict=False),
-    ]
-    return pd.DataFrame([row for row in rows if row[1]], columns=["name", "value"])
-
-
 def _head(result: Replayed) -> Iterator[str]:
     """How many kernels are equal, and the digests of the outputs."""
     inputs = f" on {plural(result.inputs, 'input')}" if result.inputs > 1 else ""
@@ -87,10 +79,6 @@ def _head(result: Replayed) -> Iterator[str]:
             yield f"{each.output}: {each.replayed[:_DIGITS]}… of the replay is not {digest}"
 
 
-def _equal(row: Row) -> str:
-    return "all" if row["is_equal"] else f"{row['equal']:,.0f} of {row['size']:,.0f}"
-
-
 def _ulps(row: Row) -> str:
     if row["is_equal"] or pd.isna(row["ulps"]):
         return ""
@@ -100,7 +88,12 @@ def _ulps(row: Row) -> str:
 _COLUMNS = (
     name_column("node", "node", 0),
     name_column("kernel", "op_type", 1),
-    Column("equal bits", "equal", _equal, 2),
+    Column(
+        "equal bits",
+        "equal",
+        lambda row: "all" if row["is_equal"] else f"{row['equal']:,.0f} of {row['size']:,.0f}",
+        2,
+    ),
     Column("ulp", "ulps", _ulps, 3),
     Column("rule", "rule", lambda row: row["rule"] or "not known", 4, is_name=True, cut="end"),
 )

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from tracer import limits
 from tracer.errors import InputError, refusing
+from tracer.exporters import records
 from tracer.exporters.chainer import compat
-from tracer.exporters.records import Arrays, Conversion, ExportOptions, InputSpec
-from tracer.exporters.registry import check_exists, check_fit, inherits
 
 _SAVE = "Write one: chainer.serializers.save_npz(file, model)."
 
@@ -25,7 +24,7 @@ def load_weights(model: Any, path: Path, *, trust: bool) -> None:
     A parameter without a shape takes the shape in the file. Raises InputError if the file is no npz
     or does not fit.
     """
-    check_exists(path)
+    records.check_exists(path)
     chainer = compat.load()
     with _opened(path, trust=trust) as archive:
         # the headers alone are read: a small file may expand a thousandfold
@@ -47,7 +46,7 @@ def load_weights(model: Any, path: Path, *, trust: bool) -> None:
             name: stored.get(name, ()) if array.dtype == object else array.shape
             for name, array in serializer.target.items()
         }
-        check_fit(path, stored, expected)
+        records.check_fit(path, stored, expected)
         for shape in stored.values():
             limits.allow(shape, np.float64)
         arrays = {name: archive[name] for name in archive.files}
@@ -76,16 +75,16 @@ class _Exporter:
         compat.chainer_ready()
 
     def claims(self, model: object) -> bool:
-        return inherits(model, "chainer", "Link")
+        return records.inherits(model, "chainer", "Link")
 
     def convert(
-        self, model: object, inputs: Sequence[InputSpec], options: ExportOptions
-    ) -> Conversion:
+        self, model: object, inputs: Sequence[records.InputSpec], options: records.ExportOptions
+    ) -> records.Conversion:
         from tracer.exporters.chainer.conversion import convert
 
         return convert(model, inputs, options)
 
-    def run(self, model: Any, arrays: Arrays) -> list[NDArray[Any]]:
+    def run(self, model: Any, arrays: records.Arrays) -> list[NDArray[Any]]:
         from tracer.exporters.chainer.trace import run
 
         return run(model, arrays)

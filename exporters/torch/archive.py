@@ -22,7 +22,7 @@ import torch
 from torch.utils._sympy import functions as sizes
 
 from tracer.errors import InputError, UsageError, refusing
-from tracer.exporters.registry import check_exists, check_fit
+from tracer.exporters.records import check_exists, check_fit
 
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _TRUST = "Loading it runs code: give --trust if you know who wrote it."

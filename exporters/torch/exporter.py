@@ -6,8 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tracer.exporters.records import Arrays, Conversion, ExportOptions, InputSpec
-from tracer.exporters.registry import inherits
+from tracer.exporters.records import Arrays, Conversion, ExportOptions, InputSpec, inherits
 
 
 class _Exporter:

@@ -6,8 +6,8 @@ from models.data import text
 from models.data.archive import read_archive
 from models.data.text import Text
 from tracer.errors import UsageError
-from tracer.inputs.datasets import DEFAULT_FOLDER, labelled
-from tracer.inputs.datasets.labelled import LabelledImages, Split
+from tracer.inputs.datasets import DEFAULT_FOLDER, sets
+from tracer.inputs.datasets.sets import LabelledImages, Split
 
 
 def load(source: str, folder: Path = DEFAULT_FOLDER) -> LabelledImages | Text:
@@ -17,13 +17,13 @@ def load(source: str, folder: Path = DEFAULT_FOLDER) -> LabelledImages | Text:
 
     Raises UsageError for an unknown name, InputError for missing or broken files.
     """
-    if source in labelled.names():
-        return labelled.read(source, folder)
+    if source in sets.names():
+        return sets.read(source, folder)
     if source.endswith(".npz"):
         return read_archive(Path(source))
     if source in text.names() or source.startswith(text.PREFIX):
         return text.read(source)
-    names = ", ".join((*labelled.names(), *text.names()))
+    names = ", ".join((*sets.names(), *text.names()))
     raise UsageError(
         f"no data set '{source}'", f"There are {names}; or give an .npz with x and y, or text:FILE."
     )

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracer.errors import InputError
-from tracer.inputs.datasets.labelled import LabelledImages, Split, split
+from tracer.inputs.datasets.sets import LabelledImages, Split, split
 
 TEST_SHARE = 5  # one image of five is a test image if the file has no test images
 MOST_CLASSES = 2**16  # three times the classes of all of ImageNet

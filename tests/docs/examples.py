@@ -25,7 +25,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tracer.support.examples import FOLDER
+from tracer.support.files import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = 110
@@ -114,7 +114,7 @@ def folder_of_examples(folder: Path) -> Path:
     """`folder`, with what the examples need in it."""
     (folder / "models").symlink_to(ROOT / "models")
     (folder / "demo").mkdir()
-    for model in FOLDER.glob("*.onnx"):
+    for model in EXAMPLES.glob("*.onnx"):
         shutil.copy(model, folder / "demo")
     return folder
 

@@ -9,7 +9,7 @@ ENERGY_MODEL = '''
 
 import numpy as np
 
-from tracer.analyzers.energy.energy_model import EnergyModel
+from tracer.analyzers.energy import EnergyModel
 from tracer.support.types import FloatArray
 
 

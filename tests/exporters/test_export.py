@@ -8,7 +8,7 @@ import pytest
 import tracer
 from tracer.api.export import export
 from tracer.errors import InputError, ThresholdError, UsageError
-from tracer.exporters import frameworks, pipeline, registry
+from tracer.exporters import frameworks, pipeline, records
 from tracer.exporters.records import _DTYPES, Conversion, ExportOptions, InputSpec, draw
 from tracer.exporters.writing import write
 from tracer.graph import loading
@@ -149,7 +149,7 @@ def test_the_former_names_of_the_packages_still_import_and_warn():
 
 def test_every_framework_has_an_exporter_of_its_name():
     assert frameworks() == ["chainer", "torch"]
-    assert [exporter.name for exporter in registry.all_exporters()] == ["chainer", "torch"]
+    assert [exporter.name for exporter in records.all_exporters()] == ["chainer", "torch"]
 
 
 @pytest.mark.parametrize("dtype", _DTYPES)

@@ -16,7 +16,7 @@ from models import data
 from models.data.archive import read_archive
 from tracer.errors import InputError, UsageError
 from tracer.inputs.datasets import images
-from tracer.inputs.datasets.labelled import split
+from tracer.inputs.datasets.sets import split
 from tracer.inputs.datasets.sets.mnist import read_idx
 
 CIFAR_FILES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")

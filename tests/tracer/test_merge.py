@@ -13,9 +13,8 @@ import tracer
 import tracer.cli
 from tests.examples import at_night
 from tests.graphs import integers, residual
-from tracer.analyzers.merging import MERGED
 from tracer.analyzers.overflow import COLUMNS as SUMS
-from tracer.analyzers.table import OF_RUN, own_rows, rows_of
+from tracer.analyzers.table import MERGED, OF_RUN, own_rows, rows_of
 from tracer.errors import InputError, UsageError
 from tracer.inputs.request import Samples
 from tracer.records.columns import COLUMNS, marked

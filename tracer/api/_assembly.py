@@ -27,7 +27,6 @@ from tracer.graph.shape_inference import TensorTypes
 from tracer.inputs.feedset import FeedSet
 from tracer.limits import Limits
 from tracer.records import environment
-from tracer.records.environment import Peak, Peaks
 from tracer.records.model_info import ModelInfo
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Run, Trace, distinctions
@@ -49,11 +48,11 @@ class Analyzed:
     table: pd.DataFrame
     params: int | None
     notes: tuple[str, ...]
-    roofs: Callable[[Peaks | None], pd.DataFrame]
-    shown: Mapping[str, Peak]
+    roofs: Callable[[environment.Peaks | None], pd.DataFrame]
+    shown: Mapping[str, environment.Peak]
     whole: bool = True
 
-    def under(self, peaks: Peaks | None) -> Analyzed:
+    def under(self, peaks: environment.Peaks | None) -> Analyzed:
         """Returns the run with the roofs of these peaks."""
         roofs = self.roofs(peaks).reindex(self.table["node"]).set_axis(self.table.index)
         table = self.table.copy()
@@ -147,7 +146,7 @@ def assembled(
     model: Model,
     analyzed: Sequence[Analyzed],
     settings: Mapping[str, object],
-    peaks: Sequence[Peaks] = (),
+    peaks: Sequence[environment.Peaks] = (),
 ) -> Trace:
     """Returns the trace of all runs of `model` with these settings on this machine.
 

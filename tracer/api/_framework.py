@@ -21,8 +21,7 @@ from tracer.executors import registry
 from tracer.executors.calls import BACKWARD, RANGE, described
 from tracer.executors.protocol import AlternatingExecutor, CountingExecutor, Profiled, Works
 from tracer.executors.settings import EagerSettings
-from tracer.exporters.records import InputSpec, draw, inputs_of
-from tracer.exporters.registry import exporter_of
+from tracer.exporters.records import InputSpec, draw, exporter_of, inputs_of
 from tracer.exporters.subject import load_source
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo

@@ -30,7 +30,6 @@ from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, without_split
 from tracer.interpreter.interpreter import Interpreter
 from tracer.narrowing import attempts, exact, requirement, rounding
-from tracer.narrowing.attempts import Attempt, Attempts, Evaluation
 from tracer.quantization import bit_reduction
 from tracer.quantization.calibration import CalibrationSamples
 from tracer.quantization.layers import accuracy
@@ -111,10 +110,10 @@ def narrow(call: NarrowArguments) -> Narrowed:
     if notes:  # it was quantised here
         floats = accuracy(Interpreter(loaded), Interpreter(wide), tested, metric, batch, report)
         notes = (*notes, *_quantising_notes(floats, judge))
-    evaluation = Evaluation(wide, wide_sums, tested, metric, batch, report)
+    evaluation = attempts.Evaluation(wide, wide_sums, tested, metric, batch, report)
     before = evaluation.before
     samples = CalibrationSamples(calibration, batch)
-    trying = Attempts(subject, samples, evaluation, judge, call.guarantee, report)
+    trying = attempts.Attempts(subject, samples, evaluation, judge, call.guarantee, report)
     made = [trying.exact_at(width) if call.exact else trying.at(width) for width in tried]
     best = trying.narrowest(made)
     result = Narrowed(
@@ -206,7 +205,7 @@ def _without_layers(model: Model, why: str = "it has no convolution and no produ
 
 
 def _write_result(
-    attempt: Attempt, target: Path | None, is_exact: bool
+    attempt: attempts.Attempt, target: Path | None, is_exact: bool
 ) -> tuple[onnx.ModelProto, Guarantee | None]:
     """Returns the model with its certificate, and writes both where there is a target."""
     sums, model = attempt.after.sums, loading.from_proto(attempt.proto)

@@ -14,8 +14,7 @@ from tracer.analyzers.attribution import SERVING, attribute
 from tracer.api.fingerprint import FingerprintArguments
 from tracer.api.replay import ReplayArguments
 from tracer.arithmetic import fingerprint as machine
-from tracer.arithmetic import order_trees, runs, trees
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic import runs, trees
 from tracer.arithmetic.known_rules import KnownRules
 from tracer.arithmetic.rule import NotKnown
 from tracer.errors import UsageError
@@ -27,10 +26,9 @@ from tracer.host import cores
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
 from tracer.quantization.runnable import runnable_form
-from tracer.records.fingerprint import Fingerprint
+from tracer.records.bits import Fingerprint, Replayed, ReplayedKernel, ReplayedOutput
 from tracer.records.model_info import ModelInfo
-from tracer.records.replayed import Replayed, ReplayedKernel, ReplayedOutput
-from tracer.support.examples import FOLDER
+from tracer.support.files import EXAMPLES
 from tracer.support.suggestions import suggest
 
 
@@ -68,7 +66,7 @@ def replay(call: ReplayArguments) -> Replayed:
 def fingerprint(call: FingerprintArguments) -> Fingerprint:
     """Takes the models one after the other; the time for probes is that of all of them."""
     settings = OrtSettings(threads=call.threads, optimization=call.optimization)
-    sources: Sequence[ModelSource] = call.models or sorted(FOLDER.glob("*.onnx"))
+    sources: Sequence[ModelSource] = call.models or sorted(EXAMPLES.glob("*.onnx"))
     until, rules, models = time.monotonic() + call.max_probe_seconds, KnownRules(), []
     for place, source in enumerate(sources):
         model = runnable_form(open_subject(source))
@@ -90,11 +88,23 @@ class _Comparison:
         self._graph = runs.SavedGraph.of(model, settings)
         self._compute, self._run = self._graph.runner(), runs.outputs_of(model, settings)
         self._groups = attribute(model, self._graph.ran(model))
-        every = range(len(self._groups))
-        self._places = _kernels_of(call.node, self._groups) if call.node else every
+        self._places: Sequence[int] = range(len(self._groups))
+        if call.node:  # kernels that stand for it
+            self._places = [at for at, nodes in enumerate(self._groups) if call.node in nodes]
+        if call.node and not self._places:
+            known = [key for nodes in self._groups for key in nodes]
+            raise UsageError(
+                f"no kernel stands for a node '{call.node}'",
+                f"{suggest(call.node, known)}tracer fusions lists the nodes of each kernel.",
+            )
         self._kernels = [_Compared() for _ in self._places]
         self._done = 0
-        self.rules = KnownRules(anew=call.anew, announce=self._announce)
+        self.rules = KnownRules(
+            anew=call.anew,
+            announce=lambda kernel: self._report(
+                self._done, len(self._places), f"revealing {kernel.op_type}"
+            ),
+        )
         names = () if call.node else [value.name for value in model.graph.output]
         self.outputs = {name: _Digests() for name in names}
         self.reasons: dict[str, None] = {}
@@ -128,9 +138,6 @@ class _Comparison:
             rows.append(kernel.row(nodes, [*served, *nodes, names[place]][0]))
         return tuple(rows)
 
-    def _announce(self, kernel: Kernel) -> None:
-        self._report(self._done, len(self._places), f"revealing {kernel.op_type}")
-
 
 @dataclass
 class _Compared:
@@ -155,24 +162,12 @@ class _Compared:
         )
 
 
-def _kernels_of(node: str, groups: Sequence[Sequence[str]]) -> Sequence[int]:
-    """Returns the places of the kernels that stand for a node. Raises UsageError without one."""
-    found = [place for place, nodes in enumerate(groups) if node in nodes]
-    if not found:
-        known = [key for nodes in groups for key in nodes]
-        raise UsageError(
-            f"no kernel stands for a node '{node}'",
-            f"{suggest(node, known)}tracer fusions lists the nodes of each kernel.",
-        )
-    return found
-
-
 def _tree(facts: Any) -> str:
     """Returns the order of the first sum that the facts of a rule have, drawn; '' without any."""
     if isinstance(facts, Mapping) and "program" in facts:
         program = list(facts["program"])
         terms = sum(step % 4 != trees.JOIN for step in program)
-        return order_trees.drawn(order_trees.branches_of_program(program), terms)
+        return trees.drawn(trees.branches_of_program(program), terms)
     inner = facts.values() if isinstance(facts, Mapping) else facts
     parts: Iterable[Any] = inner if isinstance(inner, list | ValuesView) else ()
     return next(filter(None, map(_tree, parts)), "")

@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 from tracer.accumulators.spec import kinds
 from tracer.analyzers import energy
@@ -84,10 +83,18 @@ def what_if(call: WhatIfArguments, pool: Pool) -> WhatIf | AccumulatorSweep:
                 dataset, metric, model_of_energy, options, plan, pool, shards, call.limits, deadline
             )
             found, notes, convention = run_variants(task, graphs, accumulators, file, call.report)
+        settings = {f.name: getattr(task.options, f.name) for f in fields(task.options)}
+        settings |= {
+            "data": dataset.name, "accumulator": str(task.plan), "widths": task.widths,
+        }  # fmt: skip
         result = WhatIf(
             model=ModelInfo.of(loaded),
             environment=environment.observe(),
-            settings={**identity(), **_settings(task)},
+            settings=identity()
+            | {
+                _SETTING_NAMES.get(name, name): list(each) if isinstance(each, tuple) else each
+                for name, each in settings.items()
+            },
             judgement=judgement(metric, options.accuracy_budget),
             energy=EnergyBasis(task.energy.name, task.energy.unit, task.energy.source, convention),
             variants=found,
@@ -209,12 +216,3 @@ def _accumulators(
         rows=tuple(rows),
         notes=tuple(dict.fromkeys((*loaded.notes, *changes, *notes))),
     )  # fmt: skip
-
-
-def _settings(task: Task) -> dict[str, Any]:
-    values = {f.name: getattr(task.options, f.name) for f in fields(task.options)}
-    values |= {"data": task.dataset.name, "accumulator": str(task.plan), "widths": task.widths}
-    return {
-        _SETTING_NAMES.get(name, name): list(value) if isinstance(value, tuple) else value
-        for name, value in values.items()
-    }

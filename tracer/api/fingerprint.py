@@ -11,7 +11,7 @@ from tracer.support.arguments import amount, option
 
 if TYPE_CHECKING:
     from tracer.exporters.subject import ModelSource
-    from tracer.records.fingerprint import Fingerprint
+    from tracer.records.bits import Fingerprint
 
 
 @dataclass(frozen=True)

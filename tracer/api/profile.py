@@ -119,7 +119,7 @@ def profile_target(
     all inputs first, and merged into the rows of the times. Without `sums`, `keep` is as in
     `profile`. Raises the errors of `profile`, `interpret` and `profile_framework`.
     """
-    from tracer.analyzers.merging import Source, merged
+    from tracer.analyzers.table import Source, merged
     from tracer.exporters.subject import runs_in_framework
 
     in_framework = runs_in_framework(str(target))
@@ -211,7 +211,7 @@ def profile(call: ProfileArguments) -> Trace:
 
 def _with_sums(call: ProfileArguments) -> Trace:
     """Profiles the model, and counts the overflow of the accumulator in the rows of the times."""
-    from tracer.analyzers.merging import Source, merged
+    from tracer.analyzers.table import Source, merged
     from tracer.api import _profile
 
     if any(getattr(call, name) for name in PHASES):

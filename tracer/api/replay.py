@@ -12,7 +12,7 @@ from tracer.support.arguments import FLAG, RULES, TEXT, argument, maybe, option,
 if TYPE_CHECKING:
     from tracer.exporters.subject import ModelSource
     from tracer.inputs.request import InputPaths, Samples
-    from tracer.records.replayed import Replayed
+    from tracer.records.bits import Replayed
 
 _GROUP = "Arithmetic of a runtime"
 

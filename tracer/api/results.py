@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tracer.analyzers.merging import Source, merged
 from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.table import Source, merged
 from tracer.errors import UsageError
 from tracer.executors import foreign
 from tracer.records.result import Result
@@ -59,7 +59,7 @@ def merge(*traces: Trace | str | Path) -> Trace:
     Times under another executor are in columns marked with its name, such as
     `time_us@reference`; columns that the base lacks come from the other traces. Raises UsageError
     without traces, InputError for a file that is no trace, and for traces that contradict each
-    other (see `tracer.analyzers.merging`).
+    other (see `tracer.analyzers.table`).
 
     >>> import tracer
     >>> times = tracer.profile("models/lenet/lenet.onnx", runs=5)

@@ -20,7 +20,6 @@ from tracer.arithmetic import runs, switches
 from tracer.arithmetic.fingerprint import digest
 from tracer.arithmetic.replays import nchwc
 from tracer.arithmetic.rule import Facts, NotKnown, Rule, are_equal
-from tracer.arithmetic.runs import RuleOf, SavedGraph
 from tracer.executors.onnxruntime import kernel_nodes
 from tracer.graph.model import Model
 from tracer.interpreter.compiled_code import UnfitError
@@ -47,8 +46,8 @@ class Side:
     """
 
     model: Model
-    graph: SavedGraph
-    rule_of: RuleOf = field(repr=False)
+    graph: runs.SavedGraph
+    rule_of: runs.RuleOf = field(repr=False)
     values: Mapping[str, Any] = field(repr=False)
     block: int
 
@@ -170,7 +169,12 @@ class _Region:
         tensor, other = self._tensors
         own, target = self._first.value(tensor), self._second.value(other)
         padded = tensor in self._first.names or other in self._second.names
-        found = self._switches()
+        found = {GRAPH: self._graph_cause} if self._graph_cause else {}
+        for place, other_place in self._pairs():  # what can be switched alone, and its cause
+            rule, there = self._rules[0][place], self._rules[1][other_place]
+            if isinstance(rule, Rule) and isinstance(there, Rule):
+                facts = self._fitted(rule.facts, there.facts)
+                found |= switches.differences(facts, there.facts)
 
         def matches(names: Set[str], expected: Any) -> bool:
             try:
@@ -204,16 +208,6 @@ class _Region:
         for place, node in enumerate(self._nodes[0]):
             if places[_kind(node)]:
                 yield place, places[_kind(node)].pop(0)
-
-    def _switches(self) -> dict[str, str]:
-        """Returns what can be switched alone, with the cause that it is."""
-        found = {GRAPH: self._graph_cause} if self._graph_cause else {}
-        for place, other in self._pairs():
-            rule, there = self._rules[0][place], self._rules[1][other]
-            if isinstance(rule, Rule) and isinstance(there, Rule):
-                facts = self._fitted(rule.facts, there.facts)
-                found |= switches.differences(facts, there.facts)
-        return found
 
     def _fitted(self, mine: Facts, theirs: Facts) -> Facts:
         """Returns facts as they are for a kernel of the second graph."""

@@ -7,24 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracer.accumulators import hardware
-from tracer.accumulators.spec import Register
+from tracer.accumulators.spec import Register, orders
 from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator, FloatFormat
-from tracer.accumulators.spec.orders import (
-    Chunked,
-    Lanes,
-    Level,
-    Maddubs,
-    Order,
-    Sequential,
-    Sorted,
-    Terms,
-    Tiles,
-    Tree,
-)
-from tracer.arithmetic.order_trees import branches_of, drawn
 from tracer.arithmetic.rule import LEAST_RESULTS
+from tracer.arithmetic.trees import branches_of, drawn
+
+_ROUNDINGS = {"rne": "to nearest", "rz": "towards 0", "floor": "down", "sr": "at random"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +39,7 @@ class Finding:
         """
         tree = ""
         if isinstance(accumulator, Accumulator) and not accumulator.order.reorders:
-            tree = drawn(branches_of(accumulator.order, Terms(count)), count)
+            tree = drawn(branches_of(accumulator.order, orders.Terms(count)), count)
         text, known = words(accumulator), facts(accumulator)
         if result is not None:
             text, known["result"] = f"{text}; the last sum is rounded to {result}", str(result)
@@ -71,9 +61,23 @@ def words(accumulator: AnyAccumulator) -> str:
             text = f"{order_words(accumulator.order)}, in a register of {register}"
             return "; ".join([text, *_product_words(accumulator)])
         case FloatAccumulator():
-            return _float_words(accumulator)
+            order = order_words(accumulator.order)
+            if accumulator.chunk:
+                order = f"in chunks of {accumulator.chunk} terms, then the chunks"
+            product = "multiplied and added in one rounding (FMA)"
+            if not accumulator.fused:
+                product = f"multiplied in {accumulator.product or accumulator.format}, then added"
+            ends = f"in {accumulator.format}, rounded {_ROUNDINGS[accumulator.rounding.name]}"
+            return f"{order}, {product}, {ends}" + ", saturating" * accumulator.saturates
         case BlockFma():
-            return _block_words(accumulator)
+            rounding = "towards 0" if accumulator.rounding.name == "rz" else "to nearest"
+            text = (
+                f"{accumulator.length} products at once, aligned to {accumulator.fraction} bits of "
+                f"fraction ({accumulator.rule}); their sum is rounded {rounding} to "
+                f"{accumulator.out}"
+            )
+            most = accumulator.promote
+            return text if most is None else f"{text}, those of {most} are added in fp32"
         case _:
             return str(accumulator)
 
@@ -102,54 +106,32 @@ def _register_words(register: Register) -> str:
     return f"{register.bits} bits that {does}"
 
 
-def order_words(order: Order) -> str:
+def order_words(order: orders.Order) -> str:
     """Returns how an order adds terms."""
     match order:
-        case Sequential():
+        case orders.Sequential():
             return "one after the other"
-        case Chunked():
+        case orders.Chunked():
             return f"in chunks of {order.size} terms, then the chunks"
-        case Lanes():
+        case orders.Lanes():
             return f"in {order.size} lanes, then the lanes"
-        case Tree():
+        case orders.Tree():
             return "in pairs, then pairs of pairs, and so on"
-        case Sorted():
+        case orders.Sorted():
             return "against the sign of the sum so far"
-        case Maddubs():
+        case orders.Maddubs():
             return f"in pairs of 16 bits that saturate, then in {order.size} lanes, then the lanes"
-        case Tiles():
+        case orders.Tiles():
             spill = f", narrowed {_level_words(order.spill)}" if order.spill else ""
             return f"{', then '.join([*map(_level_words, order.levels), 'the last sums'])}{spill}"
         case _:
             return str(order)
 
 
-def _level_words(level: Level) -> str:
+def _level_words(level: orders.Level) -> str:
     size = "all" if level.size is None else str(level.size)
     apart = f" that are {level.stride} apart" if level.stride > 1 else ""
     where = f" in {_register_words(level.register)}" if level.register else ""
     where = f" in {level.float_register}" if level.float_register else where
     lost = f", without {level.shift.bits} low bits" if level.shift else ""
     return f"in tiles of {size}{apart}{where}{lost}"
-
-
-def _block_words(block: BlockFma) -> str:
-    rounding = "towards 0" if block.rounding.name == "rz" else "to nearest"
-    text = (
-        f"{block.length} products at once, aligned to {block.fraction} bits of fraction "
-        f"({block.rule}); their sum is rounded {rounding} to {block.out}"
-    )
-    return text if block.promote is None else f"{text}, those of {block.promote} are added in fp32"
-
-
-def _float_words(accumulator: FloatAccumulator) -> str:
-    form = accumulator.format
-    order = order_words(accumulator.order)
-    if accumulator.chunk:
-        order = f"in chunks of {accumulator.chunk} terms, then the chunks"
-    product = "multiplied and added in one rounding (FMA)"
-    if not accumulator.fused:
-        product = f"multiplied in {accumulator.product or form}, then added"
-    rounding = {"rne": "to nearest", "rz": "towards 0", "floor": "down", "sr": "at random"}
-    ends = f"rounded {rounding[accumulator.rounding.name]}"
-    return f"{order}, {product}, in {form}, {ends}" + ", saturating" * accumulator.saturates

@@ -12,7 +12,7 @@ import hashlib
 import math
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,13 @@ from tracer.arithmetic import runs
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.replays import nchwc
 from tracer.arithmetic.rule import NotKnown, Rule
-from tracer.arithmetic.runs import RuleOf, SavedGraph
 from tracer.errors import InputError
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds, random_arrays
 from tracer.interpreter.compiled_code import loaded
 from tracer.records import environment
-from tracer.records.fingerprint import Fingerprint, ModelPrint, Recipe
+from tracer.records.bits import Fingerprint, ModelPrint, Recipe
 from tracer.support.types import Array
 
 FORMAT = 2
@@ -53,14 +52,14 @@ def observe(models: tuple[ModelPrint, ...]) -> Fingerprint:
 
 
 def take(
-    model: Model, settings: OrtSettings, feeds: Feeds, seed: int, rule_of: RuleOf, until: float
+    model: Model, settings: OrtSettings, feeds: Feeds, seed: int, rule_of: runs.RuleOf, until: float
 ) -> ModelPrint:
     """Returns what this machine computes for a model, on inputs that were drawn from `seed`.
 
     Kernels whose rule is not found by the time `until`, of `time.monotonic`, are not known. Raises
     the errors of `SavedGraph.of`.
     """
-    graph = SavedGraph.of(model, settings)
+    graph = runs.SavedGraph.of(model, settings)
     pool = pool_of(model, settings)
     values = graph.runner()(feeds)
     rules: dict[bytes, int] = {}
@@ -90,7 +89,7 @@ def take(
 def pool_of(model: Model, settings: OrtSettings) -> Pool:
     """Returns the values that recipes begin with: those of the graphs at lower levels."""
     lower = (
-        SavedGraph.of(model, OrtSettings(optimization=level, threads=settings.threads))
+        runs.SavedGraph.of(model, OrtSettings(optimization=level, threads=settings.threads))
         for level in LOWER_LEVELS
     )
     return by_digest(value for graph in lower for value in graph.constants.values())
@@ -138,7 +137,7 @@ def read(path: Path) -> Fingerprint:
 class OtherMachine:
     """The graph that runs on another machine, and the rules of its kernels there."""
 
-    graph: SavedGraph
+    graph: runs.SavedGraph
     rules: Mapping[tuple[str, ...], Rule | str] = field(repr=False)
 
     @classmethod
@@ -152,7 +151,12 @@ class OtherMachine:
         try:
             proto = onnx.ModelProto.FromString(_decompressed(print_.graph))
             rules = msgspec.json.decode(_decompressed(print_.rules), type=list[Rule])
-            constants = dict(_constants(print_, pool))
+            constants = {}
+            for name, recipe in print_.constants.items():
+                try:
+                    constants[name] = follow(recipe, pool)
+                except NotKnown as reason:
+                    raise NotKnown(f"'{name}': {reason}") from reason
             if len(print_.nodes) != len(proto.graph.node):
                 raise ValueError("it has rules of other nodes")
             known = [each if isinstance(each, str) else rules[each] for each in print_.nodes]
@@ -164,7 +168,7 @@ class OtherMachine:
                 f"the fingerprint of {print_.name} is damaged: {error}", _AGAIN
             ) from error
         outputs = tuple(value.name for value in proto.graph.output)
-        graph = SavedGraph(proto, outputs, print_.threads, constants)
+        graph = runs.SavedGraph(proto, outputs, print_.threads, constants)
         pairs = zip(proto.graph.node, known, strict=True)
         return cls(graph, {tuple(node.output): rule for node, rule in pairs})
 
@@ -174,14 +178,6 @@ class OtherMachine:
         if isinstance(rule, str):
             raise NotKnown(rule)
         return rule
-
-
-def _constants(print_: ModelPrint, pool: Pool) -> Iterator[tuple[str, Array]]:
-    for name, recipe in print_.constants.items():
-        try:
-            yield name, follow(recipe, pool)
-        except NotKnown as reason:
-            raise NotKnown(f"'{name}': {reason}") from reason
 
 
 def _decompressed(data: bytes) -> bytes:

@@ -15,21 +15,19 @@ from tracer.accumulators.floats import casting
 from tracer.accumulators.spec.block_fma import SINGLE
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator, FloatFormat
 from tracer.accumulators.spec.orders import Terms
-from tracer.arithmetic import sums, trees
+from tracer.arithmetic import float_probes, sums, trees
 from tracer.arithmetic.black_box import BlackBox
 from tracer.arithmetic.finding import Finding, order_words
-from tracer.arithmetic.float_probes import (
-    CHUNK,
-    DIAGONAL,
-    SINGLE_FRACTION,
-    Probes,
-    are_operands,
-    draw,
-    equal,
-)
-from tracer.arithmetic.order_trees import branches_of_program, drawn, order_of_tree
 from tracer.arithmetic.rule import LEAST_RESULTS, Facts, NotKnown
-from tracer.arithmetic.trees import ADD, BEGIN, JOIN, Program
+from tracer.arithmetic.trees import (
+    ADD,
+    BEGIN,
+    JOIN,
+    Program,
+    branches_of_program,
+    drawn,
+    order_of_tree,
+)
 from tracer.support.types import Array
 
 _MASK, _RANGE = 100, 70
@@ -60,7 +58,10 @@ def reveal(
         parted += [step - ADD + BEGIN, JOIN] if is_rounded else [step]
     for from_zero in (True, False):
         facts |= {"program": parted, "from_zero": from_zero, "fused": rounded != added}
-        if all(_explains(box, random, facts, result) for _ in range(LEAST_RESULTS // CHUNK)):
+        if all(
+            _explains(box, random, facts, result)
+            for _ in range(LEAST_RESULTS // float_probes.CHUNK)
+        ):
             return _finding(box, random, program, facts, result)
     raise NotKnown(f"the order of its additions is a tree, but no arithmetic of {name} explains it")
 
@@ -75,8 +76,8 @@ def _finding(
     parts = facts["program"].count(JOIN) - program.count(JOIN)
     if facts["type"] == "float32" and order is not None and not ("wide" in facts or parts):
         accumulator = FloatAccumulator(SINGLE, fused=facts["fused"], order=order)
-        fraction = SINGLE_FRACTION if result is None else result.fraction_bits
-        if Probes(box, random, fraction, result).verifies(accumulator):
+        fraction = float_probes.SINGLE_FRACTION if result is None else result.fraction_bits
+        if float_probes.Probes(box, random, fraction, result).verifies(accumulator):
             found = Finding.of(accumulator, box.terms, result=result)
             return replace(found, tree=tree, facts={**facts, **found.facts})
     text = trees.describe(program) if order is None else order_words(order)
@@ -182,7 +183,7 @@ def _find_rounded(box: BlackBox, program: Program, kind: type[Any]) -> tuple[Pro
         for row, (_, term, before) in enumerate(pairs):
             left[row, term] = right[row, term] = factor
             left[row, before], right[row, before] = other
-        if are_operands(box, left[:1], right[:1])[0]:
+        if float_probes.are_operands(box, left[:1], right[:1])[0]:
             break
     else:
         return program, rounded
@@ -201,16 +202,18 @@ def _explains(
     box: BlackBox, random: np.random.Generator, facts: dict[str, Any], result: FloatFormat | None
 ) -> bool:
     """Whether a tree explains random sums; most products are near each other in size."""
-    draws = [draw(box, random, CHUNK, box.terms)]
+    draws = [float_probes.draw(box, random, float_probes.CHUNK, box.terms)]
     if result is not None:  # beside its ties
-        draws.append(draw(box, random, CHUNK // 2, box.terms, result.fraction_bits))
+        draws.append(
+            float_probes.draw(box, random, float_probes.CHUNK // 2, box.terms, result.fraction_bits)
+        )
     left, right = (np.concatenate(each) for each in zip(*draws, strict=True))
     outputs = box.sums(left, right)
     replayed = sums_of(facts, left, right)
     if result is not None:
         replayed = casting.cast(replayed, result)
     same_sign = np.isnan(outputs) | (np.signbit(replayed) == np.signbit(outputs))
-    return bool((equal(replayed, outputs) & same_sign).all())
+    return bool((float_probes.equal(replayed, outputs) & same_sign).all())
 
 
 def sums_of(facts: Facts, left: Array, right: Array) -> Array:
@@ -218,7 +221,7 @@ def sums_of(facts: Facts, left: Array, right: Array) -> Array:
     left, right = (each.astype(facts["type"]) for each in (left, right))
     with np.errstate(all="ignore"):
         if "wide" not in facts:
-            ends = range(DIAGONAL, len(left), DIAGONAL)
+            ends = range(float_probes.DIAGONAL, len(left), float_probes.DIAGONAL)
             blocks = zip(np.split(left, ends), np.split(right, ends), strict=True)
             squares = (sums.products(facts, rows, columns.T.copy()) for rows, columns in blocks)
             return np.concatenate([np.diagonal(square) for square in squares])

@@ -75,7 +75,14 @@ def find_regions(
         row, column = divmod(int(places[len(places) // 2]), missing.shape[1])
         if len(rules) == _MOST_ORDERS:
             raise NotKnown(f"more than {_MOST_ORDERS} orders of additions in one output")
-        rules.append(_rule_of_element(runs, row, column, candidates(row, column)))
+        elements = [run.element(row, column) for run in runs]
+        for rule in candidates(row, column):
+            facts = _facts_of_grid(np.zeros((1, 1), int), [rule])
+            if all(are_equal(replay_regions(facts, x), y).all() for x, y in elements):
+                rules.append(rule)
+                break
+        else:
+            raise NotKnown(f"no order of additions fits row {row}, column {column}")
         facts = _facts_of_grid(np.zeros_like(missing, int), rules[-1:])
         fits.append(np.ones_like(missing))
         for run in runs:
@@ -145,17 +152,6 @@ def _row_windows(
             for group in range(top // height, (bottom - 1) // height + 1):
                 above = group * height
                 yield line, group, group + 1, max(top - above, 0), min(bottom - above, height)
-
-
-def _rule_of_element(
-    runs: Sequence[Run], row: int, column: int, candidates: Iterator[Rule]
-) -> Rule:
-    elements = [run.element(row, column) for run in runs]
-    for rule in candidates:
-        facts = _facts_of_grid(np.zeros((1, 1), int), [rule])
-        if all(are_equal(replay_regions(facts, x), y).all() for x, y in elements):
-            return rule
-    raise NotKnown(f"no order of additions fits row {row}, column {column}")
 
 
 def _facts_of_grid(labels: Array, rules: Sequence[Rule]) -> dict[str, Any]:

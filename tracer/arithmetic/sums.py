@@ -11,7 +11,6 @@ import numpy as np
 
 from tracer.arithmetic import trees
 from tracer.arithmetic.rule import Facts, Rule
-from tracer.arithmetic.trees import ADD, BEGIN, JOIN, SCALE, Program
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
@@ -50,7 +49,7 @@ def sum_rules(add: trees.Sum, terms: int) -> Iterator[Rule]:
     yield from rules_of_order(program, trees.describe(program))
 
 
-def rules_of_order(program: Program, text: str) -> Iterator[Rule]:
+def rules_of_order(program: trees.Program, text: str) -> Iterator[Rule]:
     """Yields the rules of sums with an order of additions, which `text` describes."""
     for (fused, from_zero), way in WAYS.items():
         facts = {"program": program, "fused": fused, "from_zero": from_zero}
@@ -120,27 +119,27 @@ def orders_of_products(terms: int, bias: bool, scaled: bool) -> Iterator[Rule]:
             yield from rules_of_order(program, text)
 
 
-def in_order(terms: Sequence[int]) -> Program:
+def in_order(terms: Sequence[int]) -> trees.Program:
     """Returns the program that adds terms one after the other."""
-    return [4 * term + (ADD if place else BEGIN) for place, term in enumerate(terms)]
+    return [4 * term + (trees.ADD if place else trees.BEGIN) for place, term in enumerate(terms)]
 
 
-def blocks(terms: int, size: int, bias: bool = False, scaled: bool = False) -> Program:
+def blocks(terms: int, size: int, bias: bool = False, scaled: bool = False) -> trees.Program:
     """Returns the order of blocks that are added one after the other, the bias after the first."""
     parts = [in_order(range(low, min(low + size, terms))) for low in range(0, terms, size)]
     if scaled:
-        return [4 * terms + BEGIN, *chain(*([*part, SCALE] for part in parts))]
-    rest = chain(*([*part, JOIN] for part in parts[1:]))
-    return [*parts[0], *[4 * terms + ADD] * bias, *rest]
+        return [4 * terms + trees.BEGIN, *chain(*([*part, trees.SCALE] for part in parts))]
+    rest = chain(*([*part, trees.JOIN] for part in parts[1:]))
+    return [*parts[0], *[4 * terms + trees.ADD] * bias, *rest]
 
 
-def four_by_four(terms: int, bias: bool = False) -> Program:
+def four_by_four(terms: int, bias: bool = False) -> trees.Program:
     """Returns the order of blocks of 4, 2 and 1 terms, the bias after the first."""
     ends = list(range(4, terms + 1, 4))
     ends += [terms // 2 * 2] * (terms % 4 >= 2) + [terms] * (terms % 2)
     parts = [in_order(range(low, high)) for low, high in zip([0, *ends], ends, strict=False)]
-    rest = chain(*([*part, JOIN] for part in parts[1:]))
-    return [*parts[0], *[4 * terms + ADD] * bias, *rest]
+    rest = chain(*([*part, trees.JOIN] for part in parts[1:]))
+    return [*parts[0], *[4 * terms + trees.ADD] * bias, *rest]
 
 
 _IN_TURN = ((((0, 1), 2), 3), (((4, 5), 6), 7))
@@ -154,13 +153,13 @@ _TREES = (
 _Tree = int | tuple["_Tree", "_Tree"]
 
 
-def lanes(terms: int, bias: bool = False, tree: _Tree = _IN_TURN) -> Program:
+def lanes(terms: int, bias: bool = False, tree: _Tree = _IN_TURN) -> trees.Program:
     """Returns the order of 8 lanes that a tree joins, the bias last."""
 
-    def build(node: _Tree) -> Program:
+    def build(node: _Tree) -> trees.Program:
         if isinstance(node, int):
             return in_order(range(node, terms, _LANES))
         left, right = build(node[0]), build(node[1])
-        return [*left, *right, JOIN] if left and right else left or right
+        return [*left, *right, trees.JOIN] if left and right else left or right
 
-    return [*build(tree), *[4 * terms + ADD] * bias]
+    return [*build(tree), *[4 * terms + trees.ADD] * bias]

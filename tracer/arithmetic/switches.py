@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
-from tracer.arithmetic.order_trees import tree_of_program
 from tracer.arithmetic.rule import Facts
-from tracer.arithmetic.trees import ADD, BEGIN, SCALE
+from tracer.arithmetic.trees import ADD, BEGIN, SCALE, tree_of_program
 
 ORDER = "order"
 _SUMS = frozenset({"program", "rows", "columns", "cells", "sums"})

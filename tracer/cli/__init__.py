@@ -13,7 +13,6 @@ import cloup
 from tracer.cli import _messages
 from tracer.cli._command import VOICE
 from tracer.cli._kinds import kind_of
-from tracer.cli._messages import tell_error, tell_standing, tell_time, write_incident
 from tracer.cli._options import DEBUG
 from tracer.cli._typed import keep_words
 from tracer.containment import activity, signals
@@ -156,7 +155,7 @@ def run(command: click.Command, name: str, args: list[str] | None = None) -> int
             # click cannot break lines shorter than this
             width = _NARROWEST if shutil.get_terminal_size().columns < _NARROWEST else None
             code = command.main(args, prog_name=name, standalone_mode=False, terminal_width=width)
-        tell_time("done")
+        _messages.tell_time("done")
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
@@ -168,8 +167,8 @@ def run(command: click.Command, name: str, args: list[str] | None = None) -> int
         if debug and not isinstance(error, (*plain, *ends)):
             raise
         line, code = _line_and_code(error, [name, *args])
-        tell_standing()
-        tell_error(f"{name}: {line}", error)
+        _messages.tell_standing()
+        _messages.tell_error(f"{name}: {line}", error)
         activity.end(code)  # before memory is freed, which may run a user's code
     return code if isinstance(code, int) else 0
 
@@ -199,7 +198,7 @@ def _line_and_code(error: BaseException, command: Sequence[str]) -> tuple[str, i
             why = f": {error}" if isinstance(error, MemoryError) and str(error) else ""
             what = f"{where}not enough memory{why}"
             return f"error: {out_of_memory(what)}", LimitError.exit_code
-    file = write_incident(error, command)
+    file = _messages.write_incident(error, command)
     how = "; --debug shows the traceback" if file is None else f" with the file {file}"
     line = f"internal error: {type(error).__name__}: {error}. Please report it{how}."
     return line, INTERNAL_ERROR

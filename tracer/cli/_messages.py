@@ -16,7 +16,6 @@ from pathlib import Path
 import click
 
 from tracer.containment import activity
-from tracer.containment.activity import Progress, silent
 from tracer.errors import InputError, refusing
 from tracer.support import files
 from tracer.text import LINE, message, printable
@@ -110,13 +109,13 @@ def reading(paths: Iterable[object]) -> contextlib.AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
-def progress() -> Iterator[Progress]:
+def progress() -> Iterator[activity.Progress]:
     """Yields a callback that draws one bar for each task; a total of 0 means unknown."""
     if is_verbose():
         yield activity.noting(_telling_steps())
         return
     if is_quiet() or sys.stderr is None or not sys.stderr.isatty():
-        yield activity.noting(silent)
+        yield activity.noting(activity.silent)
         return
     from rich import progress as bars
     from rich.console import Console
@@ -153,7 +152,7 @@ def progress() -> Iterator[Progress]:
             bar.stop()
 
 
-def _telling_steps() -> Progress:
+def _telling_steps() -> activity.Progress:
     told = set[str]()
 
     def update(done: int, total: int, task: str) -> None:
@@ -164,7 +163,7 @@ def _telling_steps() -> Progress:
     return update
 
 
-def estimating(report: Progress) -> Progress:
+def estimating(report: activity.Progress) -> activity.Progress:
     """Returns `report`, which also tells when a long task will end.
 
     It does so again each time that the task has taken twice as long. On a terminal, where a bar

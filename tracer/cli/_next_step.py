@@ -131,7 +131,15 @@ def _after_trace(trace: Trace, typed: Typed) -> Steps:
     elif "outputs" in nodes and nodes["outputs"].notna().any():
         yield from _after_sums(trace, typed)
     elif typed.command == "interpret":
-        yield from _after_values(trace, typed)
+        from tracer.analyzers.table import origins
+
+        if not typed.has("against"):
+            why = "checks every node against onnxruntime"
+            yield typed.next("interpret", model, "--against", "ort"), why
+        elif origins(trace.runs[0].values):
+            words = ["-o", new_file(model[0], ".csv")]
+            yield typed.next("interpret", model, *words), "writes the errors of every node"
+        yield typed.next("profile", model), "times every node in onnxruntime"
     elif not trace.model.opsets:  # it ran in its framework
         if not typed.has("backward", "train"):
             sides = [*model, f"{model[0]}@ort"]
@@ -199,19 +207,6 @@ def _after_sums(trace: Trace, typed: Typed) -> Steps:
         words = ["--accumulator", f"{int(needed.max())}"]
         why = f"checks that nothing overflows in {words[-1]} bits"
         yield typed.next(typed.command, model, *words), why
-
-
-def _after_values(trace: Trace, typed: Typed) -> Steps:
-    from tracer.analyzers.table import origins
-
-    model = typed.subjects
-    if not typed.has("against"):
-        why = "checks every node against onnxruntime"
-        yield typed.next("interpret", model, "--against", "ort"), why
-    elif origins(trace.runs[0].values):
-        words = ["-o", new_file(model[0], ".csv")]
-        yield typed.next("interpret", model, *words), "writes the errors of every node"
-    yield typed.next("profile", model), "times every node in onnxruntime"
 
 
 @_after("Comparison")

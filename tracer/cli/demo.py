@@ -13,7 +13,6 @@ from tracer.cli._next_step import show_box
 from tracer.cli._output import write_screen
 from tracer.cli._types import PathName
 from tracer.support import files
-from tracer.support.examples import example
 
 _MODELS = ("resnet20.onnx", "resnet20.int8.onnx", "lenet.onnx", "lenet.int8.onnx")
 _RESULTS = ("resnet20.csv", "resnet20.html", "resnet20.trace")
@@ -36,7 +35,7 @@ def command(folder: Path, opened: bool, force: bool) -> None:
       tracer demo --open
       tracer profile demo/lenet.onnx
     """
-    models = {folder / name: example(name) for name in _MODELS}
+    models = {folder / name: files.example(name) for name in _MODELS}
     results = [*_RESULTS, *([_CHART] if importlib.util.find_spec("matplotlib") else [])]
     folder.mkdir(parents=True, exist_ok=True)
     for path in (*models, *(folder / name for name in results)):

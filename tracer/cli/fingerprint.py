@@ -37,7 +37,7 @@ def command(models: tuple[Path, ...], options: dict[str, Any], output: Output) -
       tracer fingerprint -o cpu.json
       tracer fingerprint net.onnx --threads 1 --batch 8 -o cpu.json
     """
-    from tracer.records.fingerprint import Fingerprint
+    from tracer.records.bits import Fingerprint
 
     output.check(Fingerprint)
     with progress() as report:

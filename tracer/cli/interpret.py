@@ -107,7 +107,7 @@ def _choose_runtime(command: Callable[..., Any]) -> Callable[..., Any]:
                 raise UsageError(what, "Leave out --optimization, or the certificate.")
             arguments["options"]["optimization"] = level
             return command(**arguments)
-        from tracer.records.replayed import Replayed
+        from tracer.records.bits import Replayed
 
         options, output, shown = (
             arguments["options"],

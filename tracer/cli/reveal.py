@@ -59,7 +59,7 @@ def command(function: str, options: dict[str, Any], kernel: dict[str, Any], outp
       tracer reveal model.onnx --node conv2 --optimization none --threads 1
     """
     if kernel["node"] is not None:
-        from tracer.records.replayed import Replayed
+        from tracer.records.bits import Replayed
 
         output.check(Replayed)
         with progress() as report:

@@ -17,11 +17,10 @@ from tracer import shapes
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import operators, shape_inference, tensor_type
 from tracer.graph.model import Address, Model, Node
-from tracer.graph.tensor_type import Dim
 from tracer.inputs.feedset import CHOSEN
 from tracer.support.suggestions import suggest
 
-Declared: TypeAlias = Mapping[str, tuple[Dim, ...]]
+Declared: TypeAlias = Mapping[str, tuple[tensor_type.Dim, ...]]
 """The shape of each tensor input that has a rank, by name."""
 _BATCH = re.compile(r"(?i)^(n|b|bs|batch.*|.*batch(_?size)?)$")
 _MOST_DIRECTIONS = 8
@@ -98,7 +97,7 @@ _NAMED = (
 )
 
 
-def declared_shapes(model: Model) -> dict[str, tuple[Dim, ...]]:
+def declared_shapes(model: Model) -> dict[str, tuple[tensor_type.Dim, ...]]:
     """Returns the shape of each tensor input that declares one."""
     kinds = tensor_type.declared_types(model.inputs)
     return {name: kind.shape for name, kind in kinds.items() if kind and kind.shape is not None}
@@ -311,13 +310,13 @@ def _given_sizes(model: Model, declared: Declared, dims: Mapping[str, int]) -> d
     return sizes
 
 
-def _with_ranks(model: Model, dims: Mapping[str, int]) -> dict[str, tuple[Dim, ...]]:
+def _with_ranks(model: Model, dims: Mapping[str, int]) -> dict[str, tuple[tensor_type.Dim, ...]]:
     """Returns a shape of each tensor input, in their order; open where nothing is declared.
 
     `dims` may set each axis of an input, as in `x:0`, `x:1`. Raises InputError, with all that is to
     be set, for inputs whose rank nothing tells.
     """
-    ranked: dict[str, tuple[Dim, ...]] = {}
+    ranked: dict[str, tuple[tensor_type.Dim, ...]] = {}
     unknown = []
     for name, kind in tensor_type.declared_types(model.inputs).items():
         if kind is None:
@@ -372,12 +371,12 @@ def _usual_sizes(model: Model, declared: Declared, name: str, axis: int) -> Usua
     return SEQUENCE if len(shape) == 3 else OTHER
 
 
-def _named(name: Dim) -> Usual | None:
+def _named(name: tensor_type.Dim) -> Usual | None:
     text = name if isinstance(name, str) else ""
     return next((usual for pattern, usual in _NAMED if pattern.search(text)), None)
 
 
-def _is_sound(model: Model, name: str, shape: tuple[Dim, ...], axis: int) -> bool:
+def _is_sound(model: Model, name: str, shape: tuple[tensor_type.Dim, ...], axis: int) -> bool:
     """Whether an axis is the last of [samples], [batch, samples] or [batch, 1 or 2, samples].
 
     The first nodes that compute features of a sound do so along one axis.

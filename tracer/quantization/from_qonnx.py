@@ -28,7 +28,6 @@ from tracer.interpreter.ops.qonnx import channel_axis, integer_ends, quant_integ
 from tracer.quantization import qonnx_in_floats
 from tracer.quantization.graph_editor import GraphEditor
 from tracer.quantization.preparation import import_onnx_alone, raise_for_qonnx
-from tracer.quantization.qonnx_in_floats import NoFormError, Writer
 from tracer.shapes import infer
 from tracer.support.types import Array
 
@@ -226,7 +225,7 @@ def from_qonnx(proto: onnx.ModelProto, name: str = "the model") -> Converted:
         before = len(graph.inserted_names)
         try:
             integers += converter.convert(node)
-        except NoFormError as error:
+        except qonnx_in_floats.NoFormError as error:
             left[node.name] = str(error)
         origins |= dict.fromkeys(graph.inserted_names[before:], node.name)
     graph.prune()
@@ -249,10 +248,10 @@ class _Converter:
         """Makes a node ONNX's; returns whether of integers. Raises NoFormError where it stays."""
         known = self._type(node.input[0])
         if known is not None and known.dtype != "float32":
-            raise NoFormError(f"its input is {known.dtype}")
+            raise qonnx_in_floats.NoFormError(f"its input is {known.dtype}")
         if node.op_type in ("Quant", "IntQuant", "BipolarQuant") and self._as_integers(node):
             return True
-        _FLOAT_FORMS[node.op_type](self, Writer(self._graph, node))
+        _FLOAT_FORMS[node.op_type](self, qonnx_in_floats.Writer(self._graph, node))
         return False
 
     def _as_integers(self, node: onnx.NodeProto) -> bool:
@@ -277,12 +276,12 @@ class _Converter:
                 ends = [self._graph.constant(node, part, np.asarray(end, dtype))
                         for part, end in zip(("low", "high"), quant.ends, strict=True)]  # fmt: skip
                 made = self._graph.inserted(node, "Clip", [made, *ends])
-        Writer(self._graph, node).become("DequantizeLinear", made, scale, zero)
+        qonnx_in_floats.Writer(self._graph, node).become("DequantizeLinear", made, scale, zero)
         if axis is not None:
             node.attribute.append(onnx.helper.make_attribute("axis", axis))
         return True
 
-    def quant(self, write: Writer) -> None:
+    def quant(self, write: qonnx_in_floats.Writer) -> None:
         """Writes Quant or IntQuant in floats."""
         signed, narrow, mode = rounding_attributes(write.node)
         qonnx_in_floats.quant(
@@ -290,11 +289,11 @@ class _Converter:
             self._number(write.node, 3, "number of bits"), signed=signed, narrow=narrow, mode=mode,
         )  # fmt: skip
 
-    def bipolar(self, write: Writer) -> None:
+    def bipolar(self, write: qonnx_in_floats.Writer) -> None:
         """Writes BipolarQuant in floats."""
         qonnx_in_floats.bipolar(write, self._parameter(write.node, 1))
 
-    def trunc(self, write: Writer) -> None:
+    def trunc(self, write: qonnx_in_floats.Writer) -> None:
         """Writes Trunc, of version 1 or 2, in floats."""
         signed, narrow, mode = rounding_attributes(write.node, "FLOOR")
         names = ("scale", "zero point", "number of bits", "result", "number of bits of the result")
@@ -304,21 +303,21 @@ class _Converter:
         scale, zero, bits, output = numbers[:4]
         qonnx_in_floats.trunc(write, scale, zero, bits, output, ends, mode=mode)
 
-    def multi_threshold(self, write: Writer) -> None:
+    def multi_threshold(self, write: qonnx_in_floats.Writer) -> None:
         """Writes MultiThreshold in floats."""
         attributes = named_attributes(write.node)
         thresholds = self._number(write.node, 1, "thresholds")
         kind = self._type(write.node.input[0])
         rank = None if kind is None or kind.shape is None else len(kind.shape)
         if rank is None:
-            raise NoFormError("the rank of its input is not known")
+            raise qonnx_in_floats.NoFormError("the rank of its input is not known")
         axis = channel_axis(str(attributes.get("data_layout", "")), rank)
         qonnx_in_floats.multi_threshold(
             write, thresholds, rank - 1 - axis, out_scale=float(attributes.get("out_scale", 1.0)),
             out_bias=float(attributes.get("out_bias", 0.0)),
         )  # fmt: skip
 
-    def float_quant(self, write: Writer) -> None:
+    def float_quant(self, write: qonnx_in_floats.Writer) -> None:
         """Writes FloatQuant in floats."""
         names = ("number of exponent bits", "number of mantissa bits", "bias", "greatest number")
         count = len([name for name in write.node.input if name])
@@ -326,7 +325,7 @@ class _Converter:
                    for index, name in enumerate(names[: count - 2], 2)]  # fmt: skip
         for name, number in zip(names, numbers, strict=False):
             if number.size != 1:
-                raise NoFormError(f"its {name} differs from channel to channel")
+                raise qonnx_in_floats.NoFormError(f"its {name} differs from channel to channel")
         single = [number.reshape(()) for number in numbers]
         attributes = named_attributes(write.node)
         qonnx_in_floats.float_quant(
@@ -344,7 +343,7 @@ class _Converter:
         """Returns the values of an input. Raises NoFormError where the graph computes them."""
         value = self._stored.value(node.input[index], self._scope)
         if value is None:
-            raise NoFormError(f"its {what} is computed in the graph")
+            raise qonnx_in_floats.NoFormError(f"its {what} is computed in the graph")
         return value.astype(np.float32)
 
     def _type(self, name: str) -> TensorType | None:

@@ -22,14 +22,6 @@ from tracer.graph.stored_weights import has_external_data
 from tracer.quantization import calibration, graph_editor, preparation, static
 from tracer.quantization.layers import Losses, losses
 from tracer.quantization.options import QuantizationOptions, WeightOptions
-from tracer.quantization.preparation import (
-    matching_nodes,
-    prepare,
-    raise_for_channels,
-    restore_metadata,
-    select_nodes,
-)
-from tracer.quantization.static import quantize_static
 from tracer.records import environment
 from tracer.records.transformed import LayerError, OutputError
 from tracer.scaling.pool import Pool
@@ -132,17 +124,19 @@ def quantized_graphs(
     do not fit, or whose NaN or infinities have no range.
     """
     reader = calibration.CalibrationReader(model, batches, progress)
-    prepared = raise_for_channels(model.name, prepare(model, folder), options, batches, folder)
+    prepared = preparation.raise_for_channels(
+        model.name, preparation.prepare(model, folder), options, batches, folder
+    )
     preparation.separate_biases(prepared.graph, folder)
     left = _left_in_floats(prepared, options)
-    chosen = [name for name in select_nodes(prepared, options) if name not in left]
+    chosen = [name for name in preparation.select_nodes(prepared, options) if name not in left]
     if not chosen:
         raise _nothing(model)
     source = folder / "prepared.onnx"
     source.write_bytes(encoded(prepared, model.name))
     ranges = _shared(model, source, batches, options, pool, progress)
     try:
-        proto = quantize_static(model.name, source, reader, chosen, options, ranges)
+        proto = static.quantize_static(model.name, source, reader, chosen, options, ranges)
     except ModelError as error:
         if (name := calibration.not_finite(batches)) is not None:
             raise InputError(
@@ -151,7 +145,7 @@ def quantized_graphs(
             ) from error
         raise
     graph_editor.sort_nodes(proto.graph)
-    restore_metadata(proto, prepared)
+    preparation.restore_metadata(proto, prepared)
     optimized_graph.keep_imports(proto, model)
     if not any("QuantizeLinear" in node.op_type for node in proto.graph.node):
         raise _nothing(model)
@@ -244,7 +238,7 @@ def _left_in_floats(prepared: onnx.ModelProto, options: QuantizationOptions) -> 
     """Returns the chosen nodes that stay float: Gemms whose bias differs by row."""
     if not options.per_channel:
         return []
-    chosen = set(select_nodes(prepared, options))
+    chosen = set(preparation.select_nodes(prepared, options))
     return [
         node.name
         for node, bias in preparation.biases(prepared.graph)
@@ -263,8 +257,12 @@ def _products(model: Model, proto: onnx.ModelProto, options: WeightOptions) -> l
             "Quantise weights and activations: --calibrate DATA.",
         )
     nodes = proto.graph.node
-    named = matching_nodes(nodes, options.nodes) if options.nodes else {node.name for node in nodes}
-    named -= matching_nodes(nodes, options.exclude)
+    named = (
+        preparation.matching_nodes(nodes, options.nodes)
+        if options.nodes
+        else {node.name for node in nodes}
+    )
+    named -= preparation.matching_nodes(nodes, options.exclude)
     chosen = [node.name for node in able if node.name in named]
     if not chosen:
         raise UsageError(

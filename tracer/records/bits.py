@@ -1,8 +1,13 @@
-"""What a comparison of bits finds: the first node that differs, its cause, and how far it goes."""
+"""Results about equal bits: comparisons of them, replays of kernels, fingerprints of machines."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
+import msgspec
+
+from tracer.records.columns import as_column
+from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
 from tracer.text import plural
 
@@ -111,3 +116,143 @@ class BitComparison(Result):
         """The sides, and whether their bits are equal."""
         equal = sum(side.is_equal for side in self.sides)
         return f"{self.reference}, {equal} of {plural(len(self.sides), 'side')} with equal bits"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedKernel:
+    """One kernel on all inputs, each time fed the values that the runtime computed.
+
+    `node` names the first of the `nodes` of the model that the kernel stands for, or the kernel
+    where it stands for none. `equal` of its `size` results have equal bits; others differ by `ulps`
+    at most, floats that lie between, infinite beside NaN. `rule` says how the kernel computes, ''
+    where that is not known, and `reason` why. `ulps` is None where nothing could be compared.
+    `tree` draws the order of additions of a sum of at most 32 terms.
+    """
+
+    node: str = field(metadata=as_column("node", 0))
+    op_type: str = field(metadata=as_column("kernel", 1))
+    equal: int
+    size: int
+    ulps: float | None = field(metadata=as_column("ulp", 2, "number"))
+    rule: str
+    reason: str
+    nodes: tuple[str, ...]
+    tree: str = ""
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all results have equal bits."""
+        return self.equal == self.size and self.ulps is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedOutput:
+    """The SHA-256 of the bytes of an output on all inputs, of the runtime and of the replay.
+
+    The session is that of the model itself, and the replay computed the graph by rules alone.
+    `replayed` is None where it could not.
+    """
+
+    output: str
+    sha256: str
+    replayed: str | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Replayed(Result):
+    """A model replayed with the arithmetic of a `runtime`, kernel by kernel, on `inputs` inputs.
+
+    Of one node, there are the kernels that stand for it, and no outputs.
+    """
+
+    view: ClassVar[str] = "tracer.analyzers.views.replayed"
+
+    model: ModelInfo
+    runtime: str
+    settings: Mapping[str, Any]
+    inputs: int
+    kernels: tuple[ReplayedKernel, ...]
+    outputs: tuple[ReplayedOutput, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> int:
+        """The kernels whose results all have equal bits."""
+        return sum(kernel.is_equal for kernel in self.kernels)
+
+    def headline(self) -> str:
+        """The model, and how many of its kernels have equal bits."""
+        return f"{self.model.name}, {self.equal} of {plural(len(self.kernels), 'kernel')} equal"
+
+
+class Recipe(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a value is made again: `sha256` is the digest of the result, `source` of what it is made.
+
+    `block` channels of outputs are neighbours in memory, and `inner` channels of inputs; 1 of each
+    only pads. `data` has the compressed bytes of a value without a source. Without either, the
+    value is not known.
+    """
+
+    sha256: str
+    dtype: str
+    shape: tuple[int, ...]
+    source: str = ""
+    block: int = 1
+    inner: int = 1
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPrint:
+    """What a machine computes for the model with the hash `sha256`, at these settings.
+
+    Inputs of `shapes` are drawn from `seed`; `inputs` and `outputs` are their SHA-256. `graph` is
+    the graph that runs, compressed, and `constants` its stored values. `nodes` has, for each node,
+    the number of its rule, or the reason why none is known. `rules` are compressed JSON.
+    """
+
+    name: str
+    sha256: str
+    optimization: str
+    threads: int
+    seed: int
+    shapes: dict[str, tuple[int, ...]]
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    nodes: tuple[int | str, ...] = field(repr=False)
+    rules: bytes = field(repr=False)
+    constants: dict[str, Recipe] = field(repr=False)
+    graph: bytes = field(repr=False)
+
+    @property
+    def known_rules(self) -> int:
+        """The number of kernels whose rule is known."""
+        return sum(isinstance(each, int) for each in self.nodes)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Fingerprint(Result):
+    """The arithmetic of a machine: its processor and versions, and what models compute there.
+
+    `instructions` are those that its processor tells; `block` channels lie side by side in its
+    convolutions.
+    """
+
+    view: ClassVar[str] = "tracer.analyzers.views.fingerprint"
+
+    format: int
+    processor: str
+    instructions: str
+    onnxruntime: str
+    packages: dict[str, str]
+    block: int
+    models: tuple[ModelPrint, ...]
+
+    def headline(self) -> str:
+        """The processor and the number of models."""
+        return f"{self.machine}, {plural(len(self.models), 'model')}"
+
+    @property
+    def machine(self) -> str:
+        """The machine in a few words."""
+        return f"{self.processor} ({self.instructions}), onnxruntime {self.onnxruntime}"

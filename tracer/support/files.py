@@ -1,6 +1,7 @@
 """Checks that a file can be written, writes it atomically, and keeps measurements in a cache.
 
-The cache is a folder of the user, with what was measured on this machine.
+The cache is a folder of the user, with what was measured on this machine. Other files are installed
+with tracer.
 """
 
 import contextlib
@@ -28,6 +29,8 @@ _MOST_BYTES = 1 << 30
 """A small file (options, a certificate, one tensor) is no larger, unless something is wrong."""
 _untold: dict[Path, None] = {}
 """Files that were written, and that nobody was told of yet."""
+EXAMPLES = Path(__file__).parents[1] / "examples"
+"""Models and images that are installed with tracer; in a checkout, links to those of `models/`."""
 
 
 def check_writable(path: Path, force: bool) -> None:
@@ -315,3 +318,11 @@ def store_in_cache(path: Path, data: bytes) -> bool:
     except (OSError, TracerError):
         return False
     return True
+
+
+def example(name: str) -> Path:
+    """Returns an installed file; raises InputError where it is missing."""
+    path = EXAMPLES / name
+    if not path.is_file():
+        raise InputError(f"{path}: the file is missing", "Install tracer again.")
+    return path

@@ -19,11 +19,7 @@ from tracer.accumulators.nodes import rules_of
 from tracer.accumulators.spec import kinds
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.policy import Policy, Rule, parse_policy
-from tracer.accumulators.statistics.float_partial_sums import (
-    SUMMED,
-    FloatPartialSums,
-    error_percentile,
-)
+from tracer.accumulators.statistics import float_partial_sums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers.energy import EnergyModel
 from tracer.containment.activity import Progress
@@ -139,32 +135,32 @@ def _row(
         operands=",".join(dict.fromkeys(formats)) or None,
         score=float(np.concatenate([part.scores for part in parts]).mean()),
         energy=None if unknown else known_sum(energies.values()),
-        **(_integer_counts(parts) if emulation.runners else _float_counts(parts)),
+        **_counts(parts, are_integers=bool(emulation.runners)),
     )
     return row, (*orders, *(note for part in parts for note in part.notes))
 
 
-def _integer_counts(parts: Sequence[_Part]) -> dict[str, Any]:
-    sums = merged_by_node([part.sums for part in parts])
-    tallies = [each.tally for each in sums]
-    over = [tally.overflow().overflow_outputs.sum() for tally in tallies]
-    return {
-        "outputs": int(sum(tally.outputs.sum() for tally in tallies)),
-        "overflow_outputs": int(sum(over)),
-        **dict.fromkeys(("swamped_share", "rel_error_p50", "rel_error_p99")),
+def _counts(parts: Sequence[_Part], are_integers: bool) -> dict[str, Any]:
+    """Returns the counts of all nodes together; integers have neither swamped terms nor errors."""
+    if are_integers:
+        tallies = [each.tally for each in merged_by_node([part.sums for part in parts])]
+        over = [tally.overflow().overflow_outputs.sum() for tally in tallies]
+        return {
+            "outputs": int(sum(tally.outputs.sum() for tally in tallies)),
+            "overflow_outputs": int(sum(over)),
+            **dict.fromkeys(("swamped_share", "rel_error_p50", "rel_error_p99")),
+        }
+    floats = [each.tally for each in merged_by_node([part.float_sums for part in parts])]
+    total = {
+        name: reduce(np.add, (getattr(tally, name) for tally in floats))
+        for name in float_partial_sums.SUMMED
     }
-
-
-def _float_counts(parts: Sequence[_Part]) -> dict[str, Any]:
-    sums = merged_by_node([part.float_sums for part in parts])
-    tallies = [each.tally for each in sums]
-    total = {name: reduce(np.add, (getattr(tally, name) for tally in tallies)) for name in SUMMED}
     return {
         "outputs": int(total["outputs"]),
         "overflow_outputs": int(total["overflow_outputs"]),
         "swamped_share": float(total["swamped"] / total["terms"]) if total["terms"] else None,
-        "rel_error_p50": error_percentile(total["error_histogram"], 50),
-        "rel_error_p99": error_percentile(total["error_histogram"], 99),
+        "rel_error_p50": float_partial_sums.error_percentile(total["error_histogram"], 50),
+        "rel_error_p99": float_partial_sums.error_percentile(total["error_histogram"], 99),
     }
 
 
@@ -174,7 +170,7 @@ class _Part:
 
     scores: Array
     sums: tuple[PartialSums, ...]
-    float_sums: tuple[FloatPartialSums, ...]
+    float_sums: tuple[float_partial_sums.FloatPartialSums, ...]
     notes: tuple[str, ...]
     seconds: float
 

@@ -22,7 +22,6 @@ from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.feedset import FeedSet
 from tracer.interpreter.interpreter import Interpreter
-from tracer.metrics import Metric, default_metric, suited
 from tracer.metrics.scores import (
     channel_squares,
     class_counts,
@@ -35,7 +34,7 @@ from tracer.shapes import infer
 from tracer.support.types import Array
 
 
-def checked_metric(model: Model, dataset: Dataset, spec: str | None) -> Metric:
+def checked_metric(model: Model, dataset: Dataset, spec: str | None) -> metrics.Metric:
     """Returns the metric `spec`, or a default for the outputs and the labels, tried on one sample.
 
     Raises UsageError where no metric fits, ModelError for an output that is one number for all
@@ -43,7 +42,7 @@ def checked_metric(model: Model, dataset: Dataset, spec: str | None) -> Metric:
     """
     sample = next(dataset.batches(1))
     outputs = Interpreter(model).run(None, sample.inputs)
-    metric = default_metric(sample, outputs[0]) if spec is None else metrics.find(spec)
+    metric = metrics.default_metric(sample, outputs[0]) if spec is None else metrics.find(spec)
     if metric is None:
         labels = "no labels" if sample.labels is None else f"labels {_type(sample.labels)}"
         raise UsageError(
@@ -51,7 +50,7 @@ def checked_metric(model: Model, dataset: Dataset, spec: str | None) -> Metric:
             f"{dataset.name}",
             f"Give --metric: {', '.join(metrics.METRICS)}, or FILE.py:NAME.",
         )
-    metric = suited(metric, sample, outputs[0])
+    metric = metrics.suited(metric, sample, outputs[0])
     if any(isinstance(value, np.ndarray) and not value.ndim for value in outputs):
         raise ModelError(
             f"{model.name}: an output is one number, not one for each sample",
@@ -64,14 +63,14 @@ def checked_metric(model: Model, dataset: Dataset, spec: str | None) -> Metric:
     return metric
 
 
-def judgement(metric: Metric, budget: float | None) -> Judgement:
+def judgement(metric: metrics.Metric, budget: float | None) -> Judgement:
     """Returns the metric and the accuracy budget [default: the metric's] as results have them."""
     allowed = float(metric.budget if budget is None else budget)
     return Judgement(metric.name, metric.unit, metric.higher_is_better, allowed)
 
 
 def scorer(
-    model: Model, dataset: Dataset, metric: Metric
+    model: Model, dataset: Dataset, metric: metrics.Metric
 ) -> Callable[[Sequence[Any], Any, Sequence[Any]], Any]:
     """Returns a function (outputs, batch, outputs in wide accumulators) -> scores of the samples.
 
@@ -92,7 +91,7 @@ def scorer(
     return score
 
 
-def summary(model: Model, metric: Metric) -> Callable[[Array, Sequence[Any]], WideBatch]:
+def summary(model: Model, metric: metrics.Metric) -> Callable[[Array, Sequence[Any]], WideBatch]:
     """Returns a function (scores, outputs in wide accumulators) -> what is kept of the batch."""
     names = [value.name for value in model.graph.output]
 
@@ -108,7 +107,7 @@ def summary(model: Model, metric: Metric) -> Callable[[Array, Sequence[Any]], Wi
     return summarized
 
 
-def metric_notes(metric: Metric, batches: Sequence[WideBatch]) -> tuple[str, ...]:
+def metric_notes(metric: metrics.Metric, batches: Sequence[WideBatch]) -> tuple[str, ...]:
     """Returns notes on what the metric does not show of the outputs in wide accumulators."""
     notes = (
         one_class_note(metric, (batch.classes for batch in batches)),
@@ -117,7 +116,7 @@ def metric_notes(metric: Metric, batches: Sequence[WideBatch]) -> tuple[str, ...
     return tuple(filter(None, notes))
 
 
-def hardest(metric: Metric, batches: Sequence[WideBatch], count: int) -> Array:
+def hardest(metric: metrics.Metric, batches: Sequence[WideBatch], count: int) -> Array:
     """Returns the numbers of the `count` samples that a small change endangers most, ascending.
 
     Samples with the worst scores come first, of equal scores those whose best class leads by least.

@@ -34,18 +34,10 @@ from tracer.scaling.pool import (
 )
 from tracer.storage.whatif_file import BASELINE, EVERY, SIZE, KeptShards, WhatIfFile, evaluation_of
 from tracer.support.types import Array
+from tracer.whatif import shard_runs
 from tracer.whatif.criteria import Deadline
-from tracer.whatif.shard_runs import (
-    MEMORY,
-    Arithmetic,
-    B,
-    BatchesJob,
-    Scoring,
-    ShardEvaluation,
-    ShardRequest,
-)
 
-_Begun = dict[int, "tuple[Task, Future[ShardEvaluation]]"]
+_Begun = dict[int, "tuple[Task, Future[shard_runs.ShardEvaluation]]"]
 """An evaluation whose shards run: the task of each shard that changes, by its number."""
 _QUEUED = 2
 """Tasks for each worker while evaluations are sure to be asked for: one runs, one waits."""
@@ -169,7 +161,7 @@ class Evaluator:
         self._asked = [future for _, future in begun.values()]
         numbers = [*begun]
 
-        def keep(index: int, result: ShardEvaluation) -> ShardEvaluation:
+        def keep(index: int, result: shard_runs.ShardEvaluation) -> shard_runs.ShardEvaluation:
             self._kept.keep(self._shards[numbers[index]], evaluation_of(*key), result)
             return result
 
@@ -200,10 +192,12 @@ class Evaluator:
             needed = self.baseline.needed[shard.batches]
             if not (needed > own).any():
                 continue
-            request = ShardRequest(widths, needed, counted, near)
+            request = shard_runs.ShardRequest(widths, needed, counted, near)
             task = Task(self._job, "evaluate", (shard, request), number, urgent)
-            stored = self._kept.read(shard, question, ShardEvaluation)
-            future = self._pool.submit(task) if stored is None else Future[ShardEvaluation]()
+            stored = self._kept.read(shard, question, shard_runs.ShardEvaluation)
+            future = (
+                self._pool.submit(task) if stored is None else Future[shard_runs.ShardEvaluation]()
+            )
             if stored is not None:
                 future.set_result(stored)
             begun[number] = task, future
@@ -237,7 +231,9 @@ class Evaluator:
 
         return collect_results(futures, progress, keep, check)
 
-    def _overflows(self, parts: Mapping[int, ShardEvaluation]) -> dict[str, NodeOverflows]:
+    def _overflows(
+        self, parts: Mapping[int, shard_runs.ShardEvaluation]
+    ) -> dict[str, NodeOverflows]:
         """Adds the counts of the baseline where its sums were reused.
 
         Those sums do not overflow, but reduced-width products may have changed them.
@@ -287,14 +283,14 @@ class Evaluator:
 def local(
     model: Model,
     policy: Policy,
-    data: Callable[[], Iterable[B]],
-    scoring: Scoring[B],
+    data: Callable[[], Iterable[shard_runs.B]],
+    scoring: shard_runs.Scoring[shard_runs.B],
     *,
-    memory: int = MEMORY,
+    memory: int = shard_runs.MEMORY,
     threads: int | None = None,
 ) -> Evaluator:
     """Returns an evaluator in this process; each call of `data` returns the same batches."""
-    job = BatchesJob(Arithmetic(model, policy, memory=memory), data, scoring)
+    job = shard_runs.BatchesJob(shard_runs.Arithmetic(model, policy, memory=memory), data, scoring)
     return Evaluator(job, SerialPool(threads))
 
 

@@ -26,7 +26,7 @@ from tracer.accumulators.spec.nests import positionwise
 from tracer.accumulators.spec.orders import Level, Order, Runtime, Sequential, Terms, Tiles
 from tracer.accumulators.spec.policy import Entry, Policy, first_matches
 from tracer.analyzers.attribution import attribute
-from tracer.arithmetic import order_trees
+from tracer.arithmetic import trees
 from tracer.arithmetic.kernel import Kernel
 from tracer.arithmetic.known_rules import KnownRules
 from tracer.arithmetic.rule import NotKnown
@@ -202,17 +202,17 @@ def order_of_floats(own: Kernel, kernel: Kernel, facts: Mapping[str, Any]) -> Ke
         for width, number in zip(widths, row, strict=True):
             counts[number] += height * width
     terms, sums = _terms(own), facts["sums"][max(counts, key=lambda n: counts[n])]
-    branches = order_trees.branches_of_program(sums["program"])
-    order = order_trees.order_of_tree(branches, terms)
+    branches = trees.branches_of_program(sums["program"])
+    order = trees.order_of_tree(branches, terms)
     if order is None:
         raise NotKnown("no order of accumulators is that of its kernel")
     fused, bias = bool(sums["fused"]), _terms(kernel).count
-    whole = order_trees.canonical(branches, terms.count, bias)
-    if own.shape(2) is None or whole == order_trees.canonical(branches, terms.count):
+    whole = trees.canonical(branches, terms.count, bias)
+    if own.shape(2) is None or whole == trees.canonical(branches, terms.count):
         return KernelOrder(order, fused)
     places: tuple[Bias, ...] = ("last", "first")
     for place in places:
-        if order_trees.tree_of(order, terms, place) == whole:
+        if trees.tree_of(order, terms, place) == whole:
             return KernelOrder(order, fused, place)
     raise NotKnown("no accumulator adds a bias where its kernel does")
 

@@ -51,7 +51,6 @@ from tracer.scaling.pool import Pool
 from tracer.storage.whatif_file import KeptShards, ShardFile, WhatIfFile
 from tracer.support.temporary import TemporaryFolder
 from tracer.whatif import criteria, runtime_orders
-from tracer.whatif.criteria import Deadline, OutOfTimeError, energy_cost, node_work
 from tracer.whatif.evaluation import EvaluationCache, Evaluator
 from tracer.whatif.options import WhatIfOptions
 from tracer.whatif.reuse import StoredBatches
@@ -95,7 +94,7 @@ class Task:
     pool: Pool
     shards: ShardFile | None
     limits: Limits | None
-    deadline: Deadline
+    deadline: criteria.Deadline
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -155,7 +154,7 @@ def run_variants(
             for each in graph_pins:
                 variants.append(runner.variant(each))
                 task.deadline.check()
-        except OutOfTimeError as reason:
+        except criteria.OutOfTimeError as reason:
             if variants:
                 break
             if signals.ending():
@@ -198,7 +197,7 @@ class VariantRunner:
         self._screen_evaluator: Evaluator | None = None
         self._screen_deadline = task.deadline
         rules = rules_of(self._policy, graph.model)
-        self._energy = energy_cost(
+        self._energy = criteria.energy_cost(
             graph.model, task.dataset, {node: rules[node] for node in self._evaluator.nodes},
             task.energy, task.addition_convention(accumulator),
         )  # fmt: skip
@@ -240,7 +239,7 @@ class VariantRunner:
             activation_bits=self._graph.activation_bits,
             pinned=pins,
             answer=answer,
-            work=node_work(self._graph.model, self._energy),
+            work=criteria.node_work(self._graph.model, self._energy),
             energies=self._energy.by_width(
                 {*task.widths, *evaluated, REFERENCE_BITS, answer.observed}
             ),
@@ -251,7 +250,7 @@ class VariantRunner:
         return variant_key(self._graph, self._accumulator, hardest, self._orders)
 
     def _evaluating(
-        self, batches: StoredBatches, deadline: Deadline, hardest: int | None = None
+        self, batches: StoredBatches, deadline: criteria.Deadline, hardest: int | None = None
     ) -> Evaluator:
         task = self._task
         memory = _MEMORY if hardest is None else MEMORY

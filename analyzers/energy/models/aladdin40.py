@@ -6,7 +6,7 @@ Factors of different widths count as their geometric mean, since the size of a m
 product of its widths. A float32 addition takes 7.93 pJ, a multiplication 24.4.
 """
 
-from tracer.analyzers.energy.energy_model import EnergyModel, FloatEnergy
+from tracer.analyzers.energy import EnergyModel, FloatEnergy
 
 _BITS = 32
 """The width of the figures."""

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from tracer.analyzers.energy.energy_model import EnergyModel, FloatEnergy
+from tracer.analyzers.energy import EnergyModel, FloatEnergy
 from tracer.support.types import FloatArray
 
 _NARROW, _WIDE = 8, 32  # widths with published figures

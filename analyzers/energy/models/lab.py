@@ -4,7 +4,7 @@ It is about integers: a float has no accumulator whose width says what its arith
 floats have no energy.
 """
 
-from tracer.analyzers.energy.energy_model import EnergyModel
+from tracer.analyzers.energy import EnergyModel
 
 MODEL = EnergyModel(
     name="lab",

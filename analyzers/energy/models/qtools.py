@@ -9,7 +9,7 @@ float32 0.9 and 3.7.
 
 import numpy as np
 
-from tracer.analyzers.energy.energy_model import EnergyModel, FloatEnergy
+from tracer.analyzers.energy import EnergyModel, FloatEnergy
 from tracer.support.types import FloatArray
 
 _ADD = 0.003125

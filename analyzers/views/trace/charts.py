@@ -17,16 +17,7 @@ from tracer.analyzers.grouping import by_node, row_names
 from tracer.analyzers.options import CHART_TOP, NAMES, ViewOptions
 from tracer.analyzers.overflow import bits_observed, widest
 from tracer.analyzers.roofline import CACHE, COMPUTE, FEWER, INT8, MEMORY, shown_peaks
-from tracer.analyzers.views.drawing import (
-    EXTREMES,
-    HIGH,
-    LINEAR,
-    PLAIN,
-    empty_figure,
-    labels,
-    labels_and_folders,
-    plain,
-)
+from tracer.analyzers.views import drawing
 from tracer.analyzers.views.text import micros, percent, plural, si
 from tracer.analyzers.views.trace.headline import Section, folded, headline, ordered, sections
 from tracer.errors import UsageError
@@ -67,10 +58,10 @@ def times_figure(trace: Trace, options: ViewOptions) -> Figure:
     counts = [len(bars.lengths) for bars in panels]
     # a panel reaches to its title and the lines below it
     heights = [1.5 + (_BAR_INCHES * n if n <= _MOST_LABELS else _TALLEST_INCHES) for n in counts]
-    chart = empty_figure(_WIDTH, sum(heights))
+    chart = drawing.empty_figure(_WIDTH, sum(heights))
     axes = chart.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
     for panel, section, bars in zip(axes, drawn, panels, strict=True):
-        lines = textwrap.fill(plain(headline(trace, section)), _TITLE_CHARACTERS)
+        lines = textwrap.fill(drawing.plain(headline(trace, section)), _TITLE_CHARACTERS)
         panel.set_title(lines, fontsize=10, loc="left", pad=20 if any(bars.red) else 6)
         _draw_bars(panel, bars)
         below = [bars.rest_text, bars.remark]
@@ -84,17 +75,19 @@ def _draw_bars(panel: Axes, bars: _Bars) -> None:
     from matplotlib.patches import Patch
 
     positions, lengths = range(len(bars.lengths)), bars.lengths
-    colors = [HIGH if red else PLAIN for red in bars.red]
+    colors = [drawing.HIGH if red else drawing.PLAIN for red in bars.red]
     if len(lengths) <= _MOST_BARS:
         drawn = panel.barh(positions, lengths, color=colors, height=0.8)
     else:
         panel.hlines(positions, 0, lengths, colors=colors, linewidth=1)
     if bars.threshold is not None and any(bars.red):
         amount = bars.amount(bars.threshold)
-        panel.axvline(bars.threshold, color=HIGH, linewidth=0.8, linestyle="--")
-        panel.legend([Patch(color=HIGH)], [f"red: ≥ {amount}{bars.meaning}"], loc="lower left",
-                     bbox_to_anchor=(0, 1), borderaxespad=0.1, handlelength=1, fontsize=8,
-                     labelcolor=HIGH, frameon=False)  # fmt: skip
+        panel.axvline(bars.threshold, color=drawing.HIGH, linewidth=0.8, linestyle="--")
+        panel.legend(
+            [Patch(color=drawing.HIGH)], [f"red: ≥ {amount}{bars.meaning}"], loc="lower left",
+            bbox_to_anchor=(0, 1), borderaxespad=0.1, handlelength=1, fontsize=8,
+            labelcolor=drawing.HIGH, frameon=False,
+        )  # fmt: skip
     panel.set_xlabel(
         "time per run [µs]" if bars.is_time else "MACs per run", loc="left", fontsize=9
     )
@@ -148,7 +141,7 @@ def _bars(section: Section, options: ViewOptions) -> _Bars:
     kept = rows if not top else rows.loc[ordered(rows, options).head(top).index]
     kept = kept.sort_values("value", ascending=False, kind="stable")
     rest, total = rows.drop(kept.index)["value"], float(rows["value"].sum())
-    bars = _Bars(*labels_and_folders(kept[NAMES[options.by]]), kept["value"], timed, "",
+    bars = _Bars(*drawing.labels_and_folders(kept[NAMES[options.by]]), kept["value"], timed, "",
                  *_threshold(rows["value"], options, timed))  # fmt: skip
     if rest.empty:
         return bars
@@ -200,9 +193,9 @@ def sums(trace: Trace, options: ViewOptions) -> Figure:
     columns = min(_COLUMNS, len(drawn))
     rows = math.ceil(len(drawn) / columns)
     width, height = _PANEL_INCHES
-    chart = empty_figure(max(width * columns, 6.0), height * rows + _HEAD_INCHES)
+    chart = drawing.empty_figure(max(width * columns, 6.0), height * rows + _HEAD_INCHES)
     panels = chart.subplots(rows, columns, squeeze=False).ravel()
-    names = labels(each.node for each in drawn)
+    names = drawing.labels(each.node for each in drawn)
     for panel, name, each in zip(panels, names, drawn, strict=False):
         _draw_sums(panel, name, each)
     for panel in panels[::columns]:
@@ -210,7 +203,7 @@ def sums(trace: Trace, options: ViewOptions) -> Figure:
     for panel in panels[len(drawn) :]:
         panel.set_axis_off()
     some = "" if len(drawn) == len(all_sums) else f" · {len(drawn)} of {len(all_sums)} nodes"
-    title = plain(f"{trace.model.name} · partial sums{some}")
+    title = drawing.plain(f"{trace.model.name} · partial sums{some}")
     chart.suptitle(title, x=0.01, ha="left", fontsize=10)
     chart.legend(*panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=3,
                 fontsize=8, frameon=False)  # fmt: skip
@@ -228,23 +221,25 @@ def _draw_sums(axes: Axes, name: str, sums: PartialSums) -> None:
     last = max([ends[1] + 1, *(filled[-1:] + 1)])
     shown = slice(max(int(first), 0), min(int(last), len(counts)))
     bins = bin_edges()[shown.start : shown.stop + 1]
-    axes.set_xscale("symlog", base=2, linthresh=LINEAR)
-    axes.stairs(tally.final_histogram[shown], bins, fill=True, color=PLAIN, label="final sums")
-    axes.stairs(extremes[shown], bins, color=EXTREMES, linewidth=1.1,
+    axes.set_xscale("symlog", base=2, linthresh=drawing.LINEAR)
+    axes.stairs(
+        tally.final_histogram[shown], bins, fill=True, color=drawing.PLAIN, label="final sums"
+    )
+    axes.stairs(extremes[shown], bins, color=drawing.EXTREMES, linewidth=1.1,
                 label="lowest and highest partial sums")  # fmt: skip
     left, right = float(bins[0]), float(bins[-1])
     for outside, meaning in (
         ((min(left, low), low), "beyond the accumulator"),
         ((high + 1, max(right, high + 1)), None),
     ):
-        axes.axvspan(*outside, label=meaning, facecolor=HIGH, alpha=0.14, linewidth=0)
+        axes.axvspan(*outside, label=meaning, facecolor=drawing.HIGH, alpha=0.14, linewidth=0)
     for end in (low, high + 1):
-        axes.axvline(end, color=HIGH, linewidth=0.9, linestyle="--")
+        axes.axvline(end, color=drawing.HIGH, linewidth=0.9, linestyle="--")
     axes.set_xlim(left, right)
     if extremes.any():
         axes.set_yscale("log")
         axes.set_ylim(bottom=0.5)
-    most = math.log2(max(-left, right, 2 * LINEAR))
+    most = math.log2(max(-left, right, 2 * drawing.LINEAR))
     step = 4 * math.ceil(most / 16)
     powers = range(step, math.floor(most) + 1, step)
     marks = [(0.0, "0")]
@@ -293,11 +288,11 @@ def roofline(trace: Trace, options: ViewOptions) -> Figure:
             "a roofline needs times and counts of work, and this trace lacks them",
             "Make one with: tracer profile MODEL.onnx -o roofline.png.",
         )
-    chart = empty_figure(_WIDTH, _HEIGHT * len(timed))
+    chart = drawing.empty_figure(_WIDTH, _HEIGHT * len(timed))
     panels = chart.subplots(len(timed), squeeze=False)[:, 0]
     drawn = []
     for axes, section in zip(panels, timed, strict=True):
-        title = textwrap.fill(plain(headline(trace, section)), _TITLE_CHARACTERS)
+        title = textwrap.fill(drawing.plain(headline(trace, section)), _TITLE_CHARACTERS)
         axes.set_title(title, fontsize=10, loc="left")
         peaks = trace.environment.peaks_at(section.run.threads if section.run else None)
         drawn.append((axes, _draw_roofline(axes, section, peaks)))
@@ -305,7 +300,7 @@ def roofline(trace: Trace, options: ViewOptions) -> Figure:
     for axes, rows in drawn:
         points = Points(*(rows[name].to_numpy(float) for name in ("x", "y", "area")))
         named = rows.head(_MOST_NAMED if options.top is None else options.top or len(rows))
-        pairs = zip(labels(row_names(named)), named["time_share"], strict=True)
+        pairs = zip(drawing.labels(row_names(named)), named["time_share"], strict=True)
         place_labels(axes, points, [f"{node} {percent(share)}" for node, share in pairs])
     return chart
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tracer.accumulators.statistics.float_partial_sums import error_limit
+from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums, error_limit
 from tracer.analyzers.advice import advise
 from tracer.analyzers.attribution import served
 from tracer.analyzers.grouping import kernel_numbers, served_numbers
@@ -49,7 +49,6 @@ from tracer.records.columns import BY_NAME, SUMMED
 from tracer.records.trace import Run, Trace, distinctions
 
 if TYPE_CHECKING:
-    from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
     from tracer.accumulators.statistics.partial_sums import PartialSums
 
 

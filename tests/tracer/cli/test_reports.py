@@ -83,7 +83,7 @@ def test_the_demo_writes_every_kind_of_result(capfd, tmp_path, opened):
 
 
 def test_a_demo_without_its_models_says_what_to_do(capfd, tmp_path, monkeypatch):
-    monkeypatch.setattr("tracer.support.examples.FOLDER", Path("nowhere"))
+    monkeypatch.setattr("tracer.support.files.EXAMPLES", Path("nowhere"))
     code, _, err = run(capfd, "demo", tmp_path / "d")
     assert code == 3 and "Install tracer again" in err and "Traceback" not in err
     assert not (tmp_path / "d").exists()

@@ -19,8 +19,7 @@ from tests.tracer.executors.kineto import FOLDER, Event, real, recorded  # noqa:
 from tracer.analyzers.grouping import by_kernel  # noqa: E402
 from tracer.analyzers.operations import operation_table  # noqa: E402
 from tracer.api.results import load_result  # noqa: E402
-from tracer.executors.calls import Calls  # noqa: E402
-from tracer.executors.device import DeviceUse, brief_name  # noqa: E402
+from tracer.executors.calls import Calls, DeviceUse, brief_name  # noqa: E402
 from tracer.executors.eager import Measured, Overhead, profile_of  # noqa: E402
 from tracer.executors.torch import events as marks  # noqa: E402
 from tracer.records import environment  # noqa: E402

@@ -1,13 +1,15 @@
-"""MatMul and Gemm of weights with a scale for each block of terms, and MatMulNBits.
+"""Sums of products of numbers in blocks: with a scale for each block, or a shared exponent.
 
 Each block is a sum of its own in integers; the sums are scaled and added in float32. MatMulNBits
-has integers at accuracy level 4 alone; a float accumulator takes its weights dequantised.
+has integers at accuracy level 4 alone; a float accumulator takes its weights dequantised. In block
+floating point, a bias is added last, in float32; blocks are along the channels of a convolution, at
+each position of its kernel.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,22 +34,17 @@ from tracer.accumulators.nodes import (
     lowering,
 )
 from tracer.accumulators.nodes.matmul import float_sums, gemm, matmul, sums_of_blocks
-from tracer.accumulators.nodes.shared_exponents import SharedProduct
+from tracer.accumulators.spec.operand_format import Formats
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
 from tracer.graph.model import Node
 from tracer.interpreter import values
+from tracer.interpreter.numeric import parallel
 from tracer.interpreter.numeric.block_weights import unpacked
 from tracer.interpreter.numeric.tensors import nonnegative_axis
+from tracer.interpreter.numeric.windows import Window, padded, patches
 from tracer.interpreter.operators import MICROSOFT
-from tracer.interpreter.ops.packed_weights import (
-    INT8_ACTIVATIONS,
-    dequantized,
-    has_integer_kernel,
-    packed_product,
-    rounded_activations,
-    scaled,
-)
+from tracer.interpreter.ops import packed_weights
 from tracer.interpreter.ops.quantization import aligned, is_integer
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
@@ -61,6 +58,8 @@ _WEIGHT_INPUTS = (2, 3, 4)
 """Inputs that the dequantised weights follow from, besides the codes."""
 _STORED = {1: "weights", 2: "scales", 3: "zero points"}
 """Inputs that must be equal in every run, for onnxruntime rounds activations only then."""
+_PATCHES = 1 << 22
+"""Numbers of the windows over images that are written out at a time."""
 
 
 @lowering("MatMul")
@@ -224,7 +223,7 @@ def matmul_nbits(operands: NodeOperands) -> ComputeSums:
     kept: dict[bool, Array] = {}
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        product = packed_product(*inputs, **operands.attributes)
+        product = packed_weights.packed_product(*inputs, **operands.attributes)
         weights, after = product.weights, runner.accumulator.is_zero_point_in_sum
         if after not in kept:
             rows, blocks = weights.scales.shape
@@ -234,7 +233,7 @@ def matmul_nbits(operands: NodeOperands) -> ComputeSums:
                 codes = codes - np.repeat(weights.zeros.astype(kind), weights.block, axis=1)
             codes[:, weights.depth :] = 0
             kept[after] = codes.reshape(rows, blocks, weights.block)
-        activations, steps = rounded_activations(product.rows, weights)
+        activations, steps = packed_weights.rounded_activations(product.rows, weights)
         # a NaN or an infinity makes the scale of its block NaN or infinite, and so the output
         activations = np.where(np.isnan(activations), 0, activations).astype(np.int8)
         low, high = 0, (1 << weights.bits) - 1
@@ -254,7 +253,7 @@ def matmul_nbits(operands: NodeOperands) -> ComputeSums:
                 terms = activations[block].sum(1, np.int64)
                 sums = sums - np.outer(terms, weights.zeros[:, block])
             scales = weights.scales[:, block].astype(np.float32)
-            out += scaled(sums.astype(np.float32), steps[block], scales)
+            out += packed_weights.scaled(sums.astype(np.float32), steps[block], scales)
         return finished(product.output(out))
 
     return compute
@@ -273,10 +272,10 @@ def float_matmul_nbits(operands: FloatOperands) -> ComputeFloats:
         operands = replace(operands, constant=operands.constant - {_WEIGHTS})
 
     def compute(inputs: Sequence[Value], runner: FloatRunner) -> Array:
-        product = packed_product(*inputs, **operands.attributes)
+        product = packed_weights.packed_product(*inputs, **operands.attributes)
 
         def unpack(codes: Array) -> Array:
-            return dequantized(product.weights, slice(None), product.groups)
+            return packed_weights.dequantized(product.weights, slice(None), product.groups)
 
         a = operands.matrix(0, inputs[0], -1)
         b = operands.packed_matrix(_WEIGHTS, inputs[_WEIGHTS], unpack).transposed()
@@ -292,11 +291,12 @@ def _check(operands: NodeOperands) -> None:
     """Raises NoIntegerForm for a node whose products are floats."""
     attributes = operands.attributes
     level = attributes.get("accuracy_level", 0)
-    if level != INT8_ACTIVATIONS:
+    if level != packed_weights.INT8_ACTIVATIONS:
         raise NoIntegerForm(
             f"accuracy_level is {level}, so that it multiplies floats",
-            remedy=f"Set the attribute accuracy_level of MatMulNBits to {INT8_ACTIVATIONS}, which "
-            "rounds activations to 8 bits, or choose a float accumulator, such as fp16.",
+            remedy="Set the attribute accuracy_level of MatMulNBits to "
+            f"{packed_weights.INT8_ACTIVATIONS}, which rounds activations to 8 bits, or choose a "
+            "float accumulator, such as fp16.",
         )
     if operands.has_input(4):
         raise NoIntegerForm("g_idx chooses the scale of each term, so that it multiplies floats")
@@ -308,8 +308,109 @@ def _check(operands: NodeOperands) -> None:
     if operands.has_input(3):
         zeros = operands.scales.value(operands.node.inputs[3], operands.node.scope)
     is_packed = not operands.has_input(3) or (zeros is not None and zeros.dtype == np.uint8)
-    if not has_integer_kernel(bits, block, is_packed):
+    if not packed_weights.has_integer_kernel(bits, block, is_packed):
         raise NoIntegerForm(
             f"onnxruntime multiplies floats for {bits} bits in blocks of {block}, or zero points "
             "that are floats"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Integers (..., rows, blocks, size) in a `range`, and the steps (..., rows, blocks)."""
+
+    numbers: Array
+    steps: Array
+    range: tuple[int, int]
+
+    def reshaped(self, *shape: int) -> Blocks:
+        """The same blocks with other axes, the axis of blocks among them."""
+        numbers = self.numbers.reshape(*shape, self.numbers.shape[-1])
+        return Blocks(numbers, self.steps.reshape(shape), self.range)
+
+    def of_matrices(self, batch: tuple[int, ...]) -> Iterator[Blocks]:
+        """The blocks (rows, blocks, size) of each matrix of a batch that numpy broadcasts."""
+        numbers = np.broadcast_to(self.numbers, (*batch, *self.numbers.shape[-3:]))
+        steps = np.broadcast_to(self.steps, (*batch, *self.steps.shape[-2:]))
+        return (Blocks(numbers[n], steps[n], self.range) for n in np.ndindex(batch))
+
+
+@dataclass(frozen=True, slots=True)
+class SharedProduct:
+    """Multiplies the inputs 0 and 1 of a node; weights that are equal in every run bound sums."""
+
+    formats: Formats
+    is_constant: bool
+
+    @classmethod
+    def of(cls, operands: NodeOperands) -> SharedProduct | None:
+        """The product of a node; None if its operands share no exponents."""
+        formats = operands.formats
+        return cls(formats, operands.constant(1)) if formats and formats.block else None
+
+    def blocks(self, index: int, values: Array) -> Blocks:
+        """Numbers (..., K) of an input, in the format of weights if they are some."""
+        is_weight = index == 1 and self.is_constant
+        form = self.formats.weights if is_weight else self.formats.activations
+        return Blocks(*form.shared(values, self.formats.block), form.range)
+
+    def begin(self, left: tuple[int, int], right: Blocks, runner: SumRunner) -> None:
+        """Announces sums of integers in the range `left` times those of `right`."""
+        width, blocks, size = right.numbers.shape[-3:]
+        is_matrix = self.is_constant and right.numbers.ndim == 3
+        stored = right.numbers.reshape(-1, size) if is_matrix else None  # a row for each block
+        runner.begin(Reduction(width, Terms(size), left, right.range, stored, blocks=blocks))
+
+    def sums(self, left: Blocks, right: Blocks, runner: SumRunner) -> Array:
+        """The product, float32 (R, N), of two matrices' rows, which the runner has begun."""
+        a = Integers(left.numbers, *left.range)
+        b = Integers(right.numbers, *right.range, self.is_constant)
+        out = np.zeros((len(left.steps), len(right.steps)), np.float32)
+        for block, sums in enumerate(sums_of_blocks(runner, a, b)):
+            steps = np.outer(left.steps[:, block], right.steps[:, block])
+            out += sums.astype(np.float32) * steps.astype(np.float32)
+        return out
+
+    def matrices(self, a: Array, b: Array, runner: SumRunner) -> Array:
+        """The product, float32, of `a` (..., R, K) and `b` (..., K, N), as numpy's matmul."""
+        left = self.blocks(0, np.atleast_2d(a))
+        right = self.blocks(1, b[None] if b.ndim == 1 else np.swapaxes(b, -1, -2))
+        self.begin(left.range, right, runner)
+        *batch, rows, blocks = left.steps.shape
+        batch = list(np.broadcast_shapes(tuple(batch), right.steps.shape[:-2]))
+        out = np.empty((*batch, rows, right.steps.shape[-2]), np.float32)
+        if right.steps.ndim == 2:
+            batch, rows = [], math.prod(batch) * rows
+            left = left.reshaped(rows, blocks)
+        lefts, rights = (each.of_matrices(tuple(batch)) for each in (left, right))
+        results = out.reshape(math.prod(batch), rows, out.shape[-1])
+        for result, one, other in zip(results, lefts, rights, strict=True):
+            result[:] = self.sums(one, other, runner)
+        return out.squeeze(tuple(at for at, side in ((-2, a), (-1, b)) if side.ndim == 1))
+
+    def images(self, x: Array, w: Array, windows: Window, runner: SumRunner) -> Array:
+        """The convolution, float32 (N, M, *out), of `x` (N, C, *size) and `w` (M, C, *kernel)."""
+        positions = math.prod(windows.kernel)
+        kernel = self.blocks(1, np.moveaxis(w, 1, -1).reshape(len(w), positions, w.shape[1]))
+        kernel = kernel.reshaped(len(w), math.prod(kernel.steps.shape[1:]))
+        self.begin(self.formats.activations.range, kernel, runner)
+        places = self.blocks(0, np.moveaxis(x, 1, -1))
+        *shape, blocks, size = places.numbers.shape
+        numbers, steps = places.numbers.reshape(*shape, blocks * size), places.steps
+
+        def read(part: slice, places: Array) -> Array:
+            """What windows over images (N, *size, C) read, position by position: (P, depth)."""
+            images = np.moveaxis(places[part], -1, 1)
+            view = patches(padded(images, windows), windows)
+            view = view.reshape(*images.shape[:2], positions, windows.pixels)
+            depth = positions * images.shape[1]
+            return view.transpose(0, 3, 2, 1).reshape(len(images) * windows.pixels, depth)
+
+        out = np.empty((len(x), len(w), windows.pixels), np.float32)
+        room = max(_PATCHES // max(kernel.numbers[0].size * windows.pixels, 1), 1)
+        for part in parallel.pieces(len(x), room):
+            rows = read(part, steps)
+            left = Blocks(read(part, numbers).reshape(*rows.shape, size), rows, places.range)
+            sums = self.sums(left, kernel, runner)
+            out[part] = sums.reshape(-1, windows.pixels, len(w)).swapaxes(1, 2)
+        return out.reshape(len(x), len(w), *windows.out)

@@ -42,7 +42,7 @@ from tracer.accumulators.nodes import (
     lowering,
     requantizing,
 )
-from tracer.accumulators.nodes.shared_exponents import SharedProduct
+from tracer.accumulators.nodes.block_products import SharedProduct
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import tensors
 from tracer.interpreter.numeric.products import PlacedProduct, check_channels, convolve

@@ -14,19 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tracer.accumulators.spec.orders import (
-    ALL,
-    Channelwise,
-    Level,
-    Order,
-    Runtime,
-    Sequential,
-    Stage,
-    Terms,
-    named,
-    one_group,
-    order_readers,
-)
+from tracer.accumulators.spec import orders
 from tracer.errors import UsageError
 from tracer.support.suggestions import ask, suggest
 from tracer.support.types import Array
@@ -48,7 +36,7 @@ class Loop:
     """
 
     name: str
-    level: Level = field(default_factory=lambda: Level(None))
+    level: orders.Level = field(default_factory=lambda: orders.Level(None))
     parallel: bool = False
 
     def __post_init__(self) -> None:
@@ -71,18 +59,20 @@ class Loop:
         name, *others = text.strip().split(":")
         is_parallel = others[-1:] == ["parallel"]
         try:
-            level = Level.read(":".join(others[:-1] if is_parallel else others) or ALL)
+            level = orders.Level.read(
+                ":".join(others[:-1] if is_parallel else others) or orders.ALL
+            )
         except UsageError as error:
             raise UsageError(f"loop {text}: {error.what}", error.hint) from error
         return cls(name, level, is_parallel)
 
     def __str__(self) -> str:
-        level = [] if self.level == Level(None) else [str(self.level)]
+        level = [] if self.level == orders.Level(None) else [str(self.level)]
         return ":".join([self.name, *level, *(["parallel"] if self.parallel else [])])
 
 
 @dataclass(frozen=True, slots=True)
-class Nest(Order):
+class Nest(orders.Order):
     """The terms in the order of loops, the outermost first.
 
     A loop with a register, each iteration of a parallel loop, and all of its iterations together
@@ -92,7 +82,7 @@ class Nest(Order):
     """
 
     loops: tuple[Loop, ...]
-    inner: Order = field(default_factory=Sequential)
+    inner: orders.Order = field(default_factory=orders.Sequential)
 
     def __post_init__(self) -> None:
         names = [loop.name for loop in self.loops if loop.level.size is None]
@@ -106,12 +96,15 @@ class Nest(Order):
             raise UsageError(
                 "a nest without a loop over the input channels, ic", "It is as in nest(ky,kx,ic)."
             )
-        if isinstance(self.inner, Nest | Channelwise | Runtime) or self.inner.reorders:
+        if (
+            isinstance(self.inner, Nest | orders.Channelwise | orders.Runtime)
+            or self.inner.reorders
+        ):
             raise UsageError(
                 f"an order {self.inner} within loops",
                 "It is another one, such as tree or tiles(2:16).",
             )
-        self.stages(Terms(1))
+        self.stages(orders.Terms(1))
 
     @classmethod
     def read(cls, sizes: Sequence[str]) -> Nest:
@@ -119,30 +112,32 @@ class Nest(Order):
 
         Loops over outputs are left out: they change no sum.
         """
-        has_inner = bool(sizes) and sizes[-1].partition("(")[0].strip() in order_readers()
+        has_inner = bool(sizes) and sizes[-1].partition("(")[0].strip() in orders.order_readers()
         loops = map(Loop.read, sizes[:-1] if has_inner else sizes)
         summing = tuple(loop for loop in loops if loop.name in _AXES)
-        return cls(summing, named(sizes[-1]) if has_inner else Sequential())
+        return cls(summing, orders.named(sizes[-1]) if has_inner else orders.Sequential())
 
-    def stages(self, terms: Terms) -> tuple[Stage, ...]:
+    def stages(self, terms: orders.Terms) -> tuple[orders.Stage, ...]:
         """Returns the stages of the innermost sums, then those of the loops around them.
 
         Raises UsageError if loops with sizes leave out some terms.
         """
         if not terms.count:
-            return (one_group(0),)
+            return (orders.one_group(0),)
         digits = self._iterations(terms)
         places = np.lexsort(digits[::-1])
         digits = digits[:, places]
         begins = [0]  # loops whose sums begin with 0, but the first, which has the accumulator's
         for n, (outer, loop) in enumerate(pairwise(self.loops), 1):
             begins += [n] if outer.parallel or loop.parallel or loop.level.is_own else []
-        order, stages = self.inner, list[Stage]()
+        order, stages = self.inner, list[orders.Stage]()
         for begin in reversed(begins):
             changes = (digits[:begin, 1:] != digits[:begin, :-1]).any(0)
             firsts = np.append(0, np.flatnonzero(changes) + 1)
             lengths = np.diff(firsts, append=digits.shape[1])
-            for stage in order.stages(Terms(int(lengths.max()))):  # those of shorter sums lack ends
+            for stage in order.stages(
+                orders.Terms(int(lengths.max()))
+            ):  # those of shorter sums lack ends
                 has_number = (stage.groups >= 0) & (stage.groups < lengths[:, None, None])
                 starts = (np.cumsum(lengths) - lengths)[:, None, None]
                 is_group, groups = has_number.any(-1), stage.groups + starts
@@ -153,10 +148,10 @@ class Nest(Order):
                 stages[-1],
                 register=own.register, shift=own.shift, float_register=own.float_register,
             )  # fmt: skip
-            digits, order = digits[:, firsts], Sequential()
+            digits, order = digits[:, firsts], orders.Sequential()
         first = stages[0]
         stages[0] = replace(first, groups=np.where(first.groups < 0, -1, places[first.groups]))
-        stages += [one_group(1)] if self.loops[0].level.is_own else []
+        stages += [orders.one_group(1)] if self.loops[0].level.is_own else []
         shifting = max((n for n, stage in enumerate(stages) if stage.shift), default=0)
         if any(not stage.register for stage in stages[:shifting]) or any(
             stage.spill for stage in stages[:-1]
@@ -167,7 +162,7 @@ class Nest(Order):
             )
         return tuple(stages)
 
-    def _iterations(self, terms: Terms) -> Array:
+    def _iterations(self, terms: orders.Terms) -> Array:
         """Returns the iteration of each loop that adds each term: (loops, terms), intp."""
         places = np.indices(terms.shape, np.intp).reshape(len(_AXES), -1)
         found = np.empty((len(self.loops), terms.count), np.intp)
@@ -192,19 +187,19 @@ class Nest(Order):
         size = self.loops[-1].level.size
         is_short = self == positionwise(self.inner, size or 0)
         words = [str(size)] * bool(size) if is_short else [*map(str, self.loops)]
-        words += [] if self.inner == Sequential() else [str(self.inner)]
+        words += [] if self.inner == orders.Sequential() else [str(self.inner)]
         name = "positionwise" if is_short else "nest"
         return f"{name}({','.join(words)})" if words else name
 
 
-def positionwise(inner: Order, block: int = 0) -> Nest:
+def positionwise(inner: orders.Order, block: int = 0) -> Nest:
     """Returns kernel position by kernel position, the channels innermost, in an inner order.
 
     So do libraries and arrays that lay activations out with the channels last. `block` channels at
     a time go over the whole window; 0 takes all.
     """
     outer = ("ic", *_KERNEL) if block else _KERNEL
-    return Nest((*map(Loop, outer), Loop("ic", Level(block or None))), inner)
+    return Nest((*map(Loop, outer), Loop("ic", orders.Level(block or None))), inner)
 
 
 def read_positionwise(sizes: Sequence[str]) -> Nest:

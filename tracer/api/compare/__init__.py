@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.api import _calls
-from tracer.api._calls import Contained, contained
 from tracer.errors import UsageError
 from tracer.executors.settings import DEVICES
 from tracer.exporters import frameworks
@@ -144,7 +143,7 @@ class _Values:
 
 
 @dataclass(frozen=True)
-class CompareArguments(Contained):
+class CompareArguments(_calls.Contained):
     """The arguments of `compare`."""
 
     sides: Sequence[str | Path | Trace]
@@ -177,7 +176,7 @@ class CompareArguments(Contained):
     precision: float | None = None
 
 
-@contained(CompareArguments)
+@_calls.contained(CompareArguments)
 def compare(call: CompareArguments) -> Comparison:
     """Compares each of `sides` with the first one, in time and work.
 
@@ -218,7 +217,7 @@ def compare(call: CompareArguments) -> Comparison:
 
 
 @dataclass(frozen=True)
-class SweepArguments(Contained):
+class SweepArguments(_calls.Contained):
     """The arguments of `sweep`."""
 
     sides: Sequence[str | Path | Trace]
@@ -227,7 +226,7 @@ class SweepArguments(Contained):
     settings: SideSettings = _DEFAULT
 
 
-@contained(SweepArguments)
+@_calls.contained(SweepArguments)
 def sweep(call: SweepArguments) -> Sweeps:
     """Compares batch sizes of each of `sides`; a saved trace must have a run of each.
 
@@ -261,7 +260,7 @@ class BitOptions:
 
 
 @dataclass(frozen=True)
-class BitArguments(Contained):
+class BitArguments(_calls.Contained):
     """The arguments of `compare_bits`."""
 
     sides: Sequence[str | Path]
@@ -273,7 +272,7 @@ class BitArguments(Contained):
     note: Callable[[str], None] | None = None
 
 
-@contained(BitArguments)
+@_calls.contained(BitArguments)
 def compare_bits(call: BitArguments) -> BitComparison:
     """Compares the bits of each of `sides` with the first one: ONNX models in onnxruntime.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -20,8 +20,14 @@ from tracer.errors import InputError, UsageError
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds
-from tracer.records.bits import BATCHES, THREADS, BitComparison, OutputDifference, SideBits
-from tracer.records.fingerprint import Fingerprint, ModelPrint
+from tracer.records.bits import (
+    BATCHES,
+    THREADS,
+    BitComparison,
+    Fingerprint,
+    OutputDifference,
+    SideBits,
+)
 from tracer.text import plural
 
 
@@ -47,26 +53,21 @@ def compare(call: BitArguments) -> BitComparison:
         path = Path(call.machine)
         machine = fingerprint.read(path)
         sides = [_compare_machine(side, machine, path, call, rules) for side in _onnx_sides(call)]
-        result = BitComparison("this machine", tuple(sides))
+        reference = "this machine"
     else:
-        result = BitComparison(*_here(call, rules))
+        settings = product(_onnx_sides(call), call.batches or (None,), call.threads or (None,))
+        variants = [
+            replace(side, threads=threads, batch=batch) for side, batch, threads in settings
+        ]
+        if len(variants) < 2:
+            raise UsageError("one side alone cannot be compared", "Name two or more, or --machine.")
+        largest = max(variants, key=lambda side: side.batch or 0)
+        feeds = largest.request(call.settings).feeds().feeds
+        first, *others = (_run(side, largest, feeds, call.settings, rules) for side in variants)
+        sides = [_compare(first, other) for other in others]
+        reference = first.label
     rules.store()
-    return result
-
-
-def _here(call: BitArguments, rules: KnownRules) -> tuple[str, tuple[SideBits, ...]]:
-    settings = call.settings
-    sides = _onnx_sides(call)
-    variants = [
-        replace(side, threads=threads, batch=batch)
-        for side, batch, threads in product(sides, call.batches or (None,), call.threads or (None,))
-    ]
-    if len(variants) < 2:
-        raise UsageError("one side alone cannot be compared", "Name two or more, or --machine.")
-    largest = max(variants, key=lambda side: side.batch or 0)
-    feeds = largest.request(settings).feeds().feeds
-    first, *others = (_run(side, largest, feeds, settings, rules) for side in variants)
-    return first.label, tuple(_compare(first, other) for other in others)
+    return BitComparison(reference, tuple(sides))
 
 
 def _onnx_sides(call: BitArguments) -> list[OnnxSide]:
@@ -149,7 +150,13 @@ def _outputs(
 def _compare_machine(
     side: OnnxSide, machine: Fingerprint, path: Path, call: BitArguments, rules: KnownRules
 ) -> SideBits:
-    print_ = _print_of(side, machine, path)
+    print_ = next((each for each in machine.models if each.sha256 == side.model.sha256), None)
+    if print_ is None:
+        names = ", ".join(each.name for each in machine.models) or "none"
+        raise InputError(
+            f"{path}: has no model with the content of {side.label}, only {names}",
+            f"Run there: tracer fingerprint {Path(side.source).name} -o cpu.json.",
+        )
     settings, model = call.settings, side.model
     drawn = fingerprint.feeds_of(print_, model)
     feeds = side.request(settings).feeds().feeds if settings.inputs else drawn
@@ -179,15 +186,3 @@ def _compare_machine(
     found, nodes = causes.first_difference(here.side, other)
     outputs = tuple(_outputs(here.outputs, replayed.outputs, False))
     return SideBits(label, nodes, found, outputs, exact)
-
-
-def _print_of(side: OnnxSide, machine: Fingerprint, path: Path) -> ModelPrint:
-    """Returns what the machine computes for the model. Raises InputError if it is not there."""
-    for each in machine.models:
-        if each.sha256 == side.model.sha256:
-            return each
-    names: Sequence[str] = [each.name for each in machine.models]
-    raise InputError(
-        f"{path}: has no model with the content of {side.label}, only {', '.join(names) or 'none'}",
-        f"Run there: tracer fingerprint {Path(side.source).name} -o cpu.json.",
-    )

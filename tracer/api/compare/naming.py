@@ -37,8 +37,7 @@ from tracer.executors import registry
 from tracer.executors.releases import PACKAGES, Release
 from tracer.executors.settings import DEVICES
 from tracer.exporters import frameworks
-from tracer.exporters.records import draw, input_specs
-from tracer.exporters.registry import exporter_of
+from tracer.exporters.records import draw, exporter_of, input_specs
 from tracer.exporters.subject import Code, load_source, names_code, open_subject, runs_in_framework
 from tracer.graph.model import Model
 from tracer.inputs import files

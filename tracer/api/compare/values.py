@@ -28,8 +28,7 @@ from tracer.api.compare.sides import FrameworkSide, LiveSide, NamedSide, OnnxSid
 from tracer.containment.activity import Progress
 from tracer.errors import ModelError, TracerError, UsageError
 from tracer.executors.eager import failing_clearly
-from tracer.exporters.records import ExportOptions, InputSpec
-from tracer.exporters.registry import exporter_of
+from tracer.exporters.records import ExportOptions, InputSpec, exporter_of
 from tracer.exporters.subject import load_source
 from tracer.graph import loading, operators
 from tracer.graph.model import Model

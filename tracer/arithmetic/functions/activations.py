@@ -66,8 +66,13 @@ def relu(x: Array) -> Array:
     return np.maximum(x, _F(0)) if is_plain(x) else np.where(x < 0, _F(0), x)
 
 
-def clip(x: Array, low: Array | None, high: Array | None) -> Array:
-    """Returns x within limits: what equals a limit stays, with its sign."""
+def clip(x: Array, *rest: Any) -> Array:
+    """Returns x within its other inputs, or those of the attributes, which come last.
+
+    What equals a limit stays, with its sign.
+    """
+    *inputs, attributes = rest
+    low, high = (*inputs, None)[:2] if inputs else (attributes.get("min"), attributes.get("max"))
     limits = [np.asarray(each, _F) for each in (low, high) if each is not None]
     if limits and is_plain(x, *limits):
         return np.asarray(np.clip(x, low, high))

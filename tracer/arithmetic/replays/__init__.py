@@ -1,21 +1,32 @@
 """How the kernels of each operator are revealed and replayed: one file for each family.
 
 A module declares `REPLAYS`: replays by operator, which is `domain:type`, or the type alone in
-ONNX's own domain. An operator without one is replayed by tracer's interpreter.
+ONNX's own domain. An operator without one is replayed by tracer's interpreter, which computes
+moves, Add … with the bits of any IEEE machine. `of_floats` leaves other types than float32 to it.
+`WithActivation` replays functions of one element that onnxruntime fuses at the end of a kernel.
 """
+
+from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 
-from tracer.arithmetic.replays import interpreter
-from tracer.arithmetic.rule import Replay
+import numpy as np
+from onnx import helper
+
+from tracer.arithmetic.kernel import Inputs, Kernel
+from tracer.arithmetic.rule import Facts, Replay, Rule, reveal
+from tracer.support.types import Array
+
+ROUNDED = Rule("each result is rounded once, or moved")
 
 
 def replay_of(domain: str, op_type: str) -> Replay:
     """Returns how kernels of an operator are revealed and replayed."""
-    return _replays().get(f"{domain}:{op_type}" if domain else op_type, interpreter.REPLAY)
+    return _replays().get(f"{domain}:{op_type}" if domain else op_type, INTERPRETED)
 
 
 @cache
@@ -25,3 +36,95 @@ def _replays() -> Mapping[str, Replay]:
         declared = importlib.import_module(f"{__name__}.{module.name}")
         found |= getattr(declared, "REPLAYS", {})
     return found
+
+
+class _Interpreted:
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        yield ROUNDED
+
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
+        return kernel.interpret(inputs)
+
+
+INTERPRETED = _Interpreted()
+
+
+@dataclass(frozen=True)
+class Floats:
+    """A replay for kernels of float32, whose other types the interpreter replays."""
+
+    replay_of_floats: Replay
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        """Yields the rules of the replay for the kernel's type."""
+        return self._choose(kernel).candidates(kernel)
+
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
+        """Returns the outputs by the replay for the kernel's type."""
+        with np.errstate(all="ignore"):
+            return self._choose(kernel).replay(kernel, facts, inputs)
+
+    def _choose(self, kernel: Kernel) -> Replay:
+        name = kernel.node.input[0]
+        stored = kernel.constants.get(name)
+        dtype = kernel.inputs[name][0] if stored is None else stored.dtype
+        return self.replay_of_floats if dtype == np.float32 else INTERPRETED
+
+
+def of_floats(replays: Mapping[str, Replay]) -> dict[str, Replay]:
+    """Returns replays by operator that hold for float32 alone."""
+    return {name: Floats(replay) for name, replay in replays.items()}
+
+
+@dataclass(frozen=True)
+class WithActivation:
+    """A replay of sums, and of the function at their end, whose facts are `activation`.
+
+    Without the function, a kernel is of the type `plain` of ONNX, or of its own.
+    """
+
+    sums: Replay
+    plain: str = ""
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        """Yields the rules of the sums, with that of the function."""
+        if not kernel.attributes.get("activation"):
+            yield from self.sums.candidates(kernel)
+            return
+        bare = self._bare(kernel)
+        function = _function(kernel, bare.run(bare.draw(np.random.default_rng(0)))[0])
+        last = reveal(replay_of("", function.op_type), function)
+        for rule in self.sums.candidates(bare):
+            facts = {**rule.facts, "activation": last.facts}
+            yield Rule(f"{rule.text}, then {function.op_type}: {last.text}", facts)
+
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
+        """Returns the sums, or the function of them."""
+        if not kernel.attributes.get("activation"):
+            return self.sums.replay(kernel, facts, inputs)
+        (sums,) = self.sums.replay(self._bare(kernel), facts, inputs)
+        function = _function(kernel, sums)
+        replay = replay_of("", function.op_type)
+        return replay.replay(function, facts["activation"], {"x": sums})
+
+    def _bare(self, kernel: Kernel) -> Kernel:
+        names = (name for name in kernel.attributes if name.startswith("activation"))
+        bare = kernel.without_attributes(*names)
+        if self.plain:
+            bare.node.op_type, bare.node.domain = self.plain, ""
+        return bare
+
+
+def _function(kernel: Kernel, sums: Array) -> Kernel:
+    """Returns the kernel of the function of `sums`, its input "x"."""
+    values = kernel.attributes
+    numbers = values.get("activation_params", [])
+    limits = zip(("low", "high"), numbers if values["activation"] == "Clip" else [], strict=False)
+    stored = {name: np.array(number, np.float32) for name, number in limits}
+    given = dict(zip(("alpha", "beta"), [] if stored else numbers, strict=False))
+    for name in ("alpha", "beta", "gamma"):
+        if f"activation_{name}" in values:
+            given[name] = values[f"activation_{name}"]
+    node = helper.make_node(values["activation"], ["x", *stored], ["y"], **given)
+    inputs = {"x": (sums.dtype, sums.shape)}
+    return Kernel(node, inputs, stored, {"": 17}, kernel.threads)

@@ -1,7 +1,11 @@
-"""MultiHeadAttention, Attention, QAttention: products of each head, and a softmax between them.
+"""Attention, of onnxruntime and of ONNX: products of each head, and a softmax between them.
 
 A product has the rule of a product of one head's shapes, which a kernel of its own reveals. Source:
-onnxruntime, contrib_ops/cpu/bert/attention_cpu_base.h and core/mlas/lib/flashattn.cpp.
+onnxruntime, contrib_ops/cpu/bert/attention_cpu_base.h, core/mlas/lib/flashattn.cpp and
+core/providers/cpu/llm/attention.cc.
+
+RotaryEmbedding turns heads: one product is rounded, the other is fused with the addition, but for a
+rest.
 """
 
 from __future__ import annotations
@@ -14,12 +18,12 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from tracer.arithmetic.functions import c_library
+from tracer.arithmetic.functions import c_library, mlas
 from tracer.arithmetic.kernel import Inputs, Kernel
 from tracer.arithmetic.regions import replay_regions
-from tracer.arithmetic.replays import replay_of
-from tracer.arithmetic.replays.interpreter import of_floats
-from tracer.arithmetic.rule import Facts, NotKnown, Rule, reveal
+from tracer.arithmetic.replays import of_floats, replay_of
+from tracer.arithmetic.replays.elementwise import indices_of, runs_of
+from tracer.arithmetic.rule import Facts, NotKnown, Rule, are_equal, reveal
 from tracer.arithmetic.sums import Operands
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric.attention import joined_heads, split_heads
@@ -43,6 +47,10 @@ _LOWEST, _ONE = np.finfo(np.float32).min, np.float32(1)
 Operate = Callable[[Kernel, Mapping[str, Any], Sequence[Any]], tuple[Heads, Array | None]]
 """From a kernel, its facts and inputs to heads of query, key and value, and what scores are
 increased by."""
+_ROTARY_SAMPLES = 20
+_NOT_KNOWN = ("softcap", "softmax_precision")
+_WINDOWS = ("left_window_size", "right_window_size")
+_ONNX_INPUTS = 7
 
 
 def part(op_type: str, *shapes: Sequence[int], domain: str = "", **attributes: Any) -> Kernel:
@@ -240,9 +248,121 @@ def _stacked(heads: Heads) -> Sequence[Array]:
     return [np.stack(heads[1:])]
 
 
+class _Rotary:
+    """Which pairs of channels are computed without fused multiply-add, random results tell."""
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        random = np.random.default_rng(0)
+        pairs = _tables(kernel, kernel.values(kernel.draw(random)))[0].shape[-1]
+        fits = np.ones((2, pairs), bool)
+        for _ in range(_ROTARY_SAMPLES):
+            drawn = kernel.draw(random)
+            (out,) = kernel.run(drawn)
+            for way in (0, 1):
+                facts = {"plain": runs_of(np.full(pairs, bool(way)))}
+                (replayed,) = self.replay(kernel, facts, drawn)
+                same = are_equal(out, replayed).reshape(out.shape)
+                heads, first, second = _parts(kernel, same, pairs)
+                fits[way] &= (heads[..., first] & heads[..., second]).reshape(-1, pairs).all(0)
+        if not fits.any(0).all():
+            raise NotKnown("neither with nor without fused multiply-add")
+        plain = runs_of(~fits[0])
+        text = f", {sum(plain[1::2])} of {pairs} pairs rounded each" if plain else ""
+        yield Rule(f"fused multiply-add of a product{text}", {"plain": plain})
+
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
+        values = kernel.values(inputs)
+        x = values[0]
+        cosine, sine = _tables(kernel, values)
+        heads, first, second = _parts(kernel, x, cosine.shape[-1])
+        real, imaginary = heads[..., first], heads[..., second]
+        out = heads.copy()
+        for channels, one, other in (
+            (first, cosine, -(imaginary * sine)),
+            (second, sine, imaginary * cosine),
+        ):
+            part = mlas.multiply_add(real, one, other)
+            plain = indices_of(facts["plain"])
+            part[..., plain] = (real * one + other)[..., plain]
+            out[..., channels] = part
+        return [joined_heads(out) if x.ndim == 3 else out]
+
+
+def _tables(kernel: Kernel, values: Sequence[Any]) -> tuple[Array, Array]:
+    """Returns cosines and sines of each token, (N or 1, 1, L, pairs)."""
+    if kernel.node.domain:
+        x, places, cosines, sines = values
+    else:
+        x, cosines, sines, places = [*values, None][:4]
+        pairs = kernel.attributes.get("rotary_embedding_dim", 0) // 2 or cosines.shape[-1]
+        cosines, sines = cosines[..., :pairs], sines[..., :pairs]
+    if places is not None and places.shape == (1,):
+        places = places.reshape(1, 1) + np.arange(x.shape[-2])
+    cosine, sine = (each if places is None else each[places] for each in (cosines, sines))
+    return cosine[:, None], sine[:, None]
+
+
+def _parts(kernel: Kernel, x: Array, pairs: int) -> tuple[Array, slice, slice]:
+    """Returns heads (N, heads, L, size), and where each pair has its first and second channel."""
+    count = kernel.attributes.get("num_heads", 0)
+    heads = split_heads(x, count or x.shape[-1] // (2 * pairs)) if x.ndim == 3 else x
+    if kernel.attributes.get("interleaved", 0):
+        return heads, slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
+    return heads, slice(0, pairs), slice(pairs, 2 * pairs)
+
+
+class _OnnxAttention:
+    """What is added to scores is the term that their products begin with."""
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        own = kernel.attributes
+        is_other = any(own.get(name) for name in _NOT_KNOWN) or len(kernel.node.output) > 3
+        if is_other or any(own.get(name, -1) >= 0 for name in _WINDOWS) or kernel.shape(6):
+            raise NotKnown("caps, windows, lengths and scores as an output are not known")
+        heads, added = _operands(kernel, kernel.values(kernel.draw(np.random.default_rng(0))))
+        shapes, scale = [each.shape[2:] for each in heads], scale_of(kernel, heads[0])
+        yield from rules_of_heads(shapes, scale, ["softmax"], added is not None)
+
+    def replay(
+        self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
+    ) -> list[Array]:
+        values = kernel.values(inputs)
+        heads, added = _operands(kernel, values)
+        output = attend(facts, heads, added)
+        if values[0] is not None and values[0].ndim == 4:
+            output = split_heads(output, heads[0].shape[1])
+        outputs = output, *heads[1:]
+        return [v for name, v in zip(kernel.node.output, outputs, strict=False) if name]
+
+
+def _operands(kernel: Kernel, values: list[Any]) -> tuple[Heads, Array | None]:
+    """Returns query, key and value as heads with their past, and what is added to scores."""
+    query, key, value, mask, *pasts, _ = [*values, *[None] * _ONNX_INPUTS][:_ONNX_INPUTS]
+    own = kernel.attributes
+    if query.ndim == 3:
+        query = split_heads(query, own.get("q_num_heads"))
+        key, value = (split_heads(each, own.get("kv_num_heads")) for each in (key, value))
+    before = 0 if pasts[0] is None else pasts[0].shape[2]
+    if before:
+        key, value = (
+            np.concatenate(pair, axis=2) for pair in zip(pasts, (key, value), strict=True)
+        )
+    tokens, total = query.shape[2], key.shape[2]
+    if mask is not None and mask.dtype == np.bool_:
+        mask = np.where(mask, np.float32(0), _LOWEST)
+    if own.get("is_causal") and not (tokens == 1 and before):
+        later = np.arange(total) > before + np.arange(tokens)[:, None]
+        mask = np.where(later, _LOWEST, np.float32(0) if mask is None else mask)
+    shape = *query.shape[:3], total
+    return (query, key, value), None if mask is None else np.broadcast_to(mask, shape)
+
+
 REPLAYS = {
     **of_floats(
         {
+            "Attention": _OnnxAttention(),
+            "RotaryEmbedding": _Rotary(),
+            "com.microsoft:RotaryEmbedding": _Rotary(),
             "com.microsoft:MultiHeadAttention": _Attention(
                 _operands_of_inputs, lambda h: h[1:], _single_rule
             ),

@@ -18,8 +18,7 @@ from onnx import helper
 from tracer.arithmetic import sums, trees
 from tracer.arithmetic.kernel import Inputs, Kernel
 from tracer.arithmetic.regions import Sample, find_regions, replay_regions
-from tracer.arithmetic.replays import nchwc
-from tracer.arithmetic.replays.fused import WithActivation
+from tracer.arithmetic.replays import WithActivation, nchwc
 from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.arithmetic.sums import Operands, orders_of_products
 from tracer.interpreter.numeric.windows import Window, padded, patches, window
@@ -124,7 +123,20 @@ class _Conv:
         if any(dtype != np.float32 for dtype, _ in kernel.inputs.values()):
             raise NotKnown("convolutions of other types than float32 are not known")
         block = nchwc.block_size() if kernel.node.domain == nchwc.DOMAIN else 0
-        runs = _runs(kernel, block)
+        random, seen = np.random.default_rng(1), 0
+        drawn = {}  # weights of a model may hide sums
+        for at in range(1, len(kernel.node.input)):
+            value = kernel.constant(at)
+            if value is not None:
+                drawn[at] = random.standard_normal(value.shape).astype(np.float32)
+        probed, runs = kernel.with_constants(drawn), list[_Run]()
+        while len(runs) < _LEAST_RUNS or seen < _LEAST_SEEN:  # each place is seen often
+            inputs = probed.draw(random, len(runs))
+            given, output = _convolution(probed, block, inputs), _output(probed, block, inputs)
+            pixels = given.slid.pixels
+            grid = (1, pixels) if pixels > 1 else (len(given.w) // given.group, 1)
+            runs.append(_Run(given, output.reshape(-1, *grid)))
+            seen += output.size // math.prod(grid)
         rule = find_regions(
             runs, lambda *place: _rules(kernel, block, runs[0], *place), ("filters", "pixels")
         )
@@ -152,26 +164,6 @@ class _Run(NamedTuple):
     def compute(self, facts: Facts) -> Array:
         """Returns the sums in the order that the facts tell."""
         return self.given.compute(facts).reshape(self.output.shape)
-
-
-def _runs(kernel: Kernel, block: int) -> list[_Run]:
-    """Returns random runs in which each place is seen often. Weights of a model may hide sums."""
-    random, seen = np.random.default_rng(1), 0
-    drawn = {}
-    for at in range(1, len(kernel.node.input)):
-        value = kernel.constant(at)
-        if value is not None:
-            drawn[at] = random.standard_normal(value.shape).astype(np.float32)
-    kernel = kernel.with_constants(drawn)
-    runs: list[_Run] = []
-    while len(runs) < _LEAST_RUNS or seen < _LEAST_SEEN:
-        inputs = kernel.draw(random, len(runs))
-        given, output = _convolution(kernel, block, inputs), _output(kernel, block, inputs)
-        pixels = given.slid.pixels
-        grid = (1, pixels) if pixels > 1 else (len(given.w) // given.group, 1)
-        runs.append(_Run(given, output.reshape(-1, *grid)))
-        seen += output.size // math.prod(grid)
-    return runs
 
 
 def _convolution(kernel: Kernel, block: int, inputs: Inputs) -> Convolution:
@@ -287,9 +279,23 @@ class _ConvTranspose:
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
         if kernel.shape(1) is None or any(t != np.float32 for t, _ in kernel.inputs.values()):
             raise NotKnown("transposed convolutions of other types than float32 are not known")
-        apart = _without_overlap(kernel)
-        random = np.random.default_rng(1)
-        samples = []
+        apart = kernel
+        if kernel.constant(1) is not None:
+            drawn = np.random.default_rng(0).standard_normal(kernel.shape(1)).astype(np.float32)
+            apart = kernel.with_constants({1: drawn})
+        apart = apart.without_attributes(*_SHAPING)
+        node = onnx.NodeProto()
+        node.CopyFrom(apart.node)
+        unused = set(node.input[2:]) - set(node.input[:2])
+        del node.input[2:]  # no bias, and windows that lie side by side
+        node.attribute.append(helper.make_attribute("strides", (kernel.shape(1) or ())[2:]))
+        apart = replace(
+            apart,
+            node=node,
+            inputs={name: kept for name, kept in apart.inputs.items() if name not in unused},
+            constants={name: kept for name, kept in apart.constants.items() if name not in unused},
+        )
+        random, samples = np.random.default_rng(1), []
         for _ in range(_TRANSPOSED_RUNS):
             inputs = apart.draw(random)
             x, w = apart.values(inputs)[:2]
@@ -329,26 +335,6 @@ def _transposed(image: Array, w: Array, group: int) -> Operands:
     """Returns the products of weights (C, M / group, *kernel) and an image (C, *size)."""
     a = w.reshape(group, len(w) // group, -1).swapaxes(1, 2)
     return Operands(a, image.reshape(group, len(w) // group, -1))
-
-
-def _without_overlap(kernel: Kernel) -> Kernel:
-    """Returns the kernel with random weights, no bias, and windows that lie side by side."""
-    weights = kernel.constant(1)
-    if weights is not None:
-        drawn = np.random.default_rng(0).standard_normal(weights.shape).astype(np.float32)
-        kernel = kernel.with_constants({1: drawn})
-    kernel = kernel.without_attributes(*_SHAPING)
-    node = onnx.NodeProto()
-    node.CopyFrom(kernel.node)
-    unused = set(node.input[2:]) - set(node.input[:2])
-    del node.input[2:]
-    node.attribute.append(helper.make_attribute("strides", (kernel.shape(1) or ())[2:]))
-    return replace(
-        kernel,
-        node=node,
-        inputs={name: kept for name, kept in kernel.inputs.items() if name not in unused},
-        constants={name: kept for name, kept in kernel.constants.items() if name not in unused},
-    )
 
 
 def _pixels(image: Array, w: Array) -> Array:

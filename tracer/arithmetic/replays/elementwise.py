@@ -16,7 +16,7 @@ import numpy as np
 
 from tracer.arithmetic.functions import activations, c_library, mlas, packets
 from tracer.arithmetic.kernel import Inputs, Kernel
-from tracer.arithmetic.replays.interpreter import of_floats
+from tracer.arithmetic.replays import of_floats
 from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.support.types import Array
 
@@ -50,10 +50,22 @@ class Elementwise:
         """Yields the one rule, with the places of what is left over."""
         if self.rest is None:
             yield Rule(self.text)
-        else:
-            places = _left_over(kernel, self.form, self.rest)
-            text = f"{self.text}, {sum(places[1::2])} left over by the C library"
-            yield Rule(text, {"rest": places})
+            return
+        ((name, (_, shape)),) = kernel.inputs.items()
+        drawn = np.random.default_rng(0).uniform(-1, 1, 4096).astype(np.float32)
+        drawn = np.concatenate([drawn, np.float32(4) * drawn])
+        with np.errstate(all="ignore"):
+            results = [each(drawn, kernel.attributes) for each in (self.form, self.rest)]
+        telling = np.flatnonzero((results[0] != results[1]) & ~np.isnan(results[0]))[:_PROBES]
+        by_library = np.zeros(int(np.prod(shape)), bool)
+        for probe in telling:
+            out = kernel.run({name: np.full(shape, drawn[probe])})[0].ravel()
+            is_rest = out == results[1][probe]
+            if not (is_rest | (out == results[0][probe])).all():
+                raise NotKnown("it computes neither by vectors nor by the C library")
+            by_library |= is_rest
+        text = f"{self.text}, {by_library.sum()} left over by the C library"
+        yield Rule(text, {"rest": runs_of(by_library)})
 
     def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         """Returns the output by the form, and by the other one in the places left over."""
@@ -102,24 +114,6 @@ class _Extremes:
         return [out]
 
 
-def _left_over(kernel: Kernel, form: Form, rest: Form) -> list[int]:
-    """Returns where the kernel computes `rest` instead of `form`: begin and length of each run."""
-    ((name, (_, shape)),) = kernel.inputs.items()
-    drawn = np.random.default_rng(0).uniform(-1, 1, 4096).astype(np.float32)
-    drawn = np.concatenate([drawn, np.float32(4) * drawn])
-    with np.errstate(all="ignore"):
-        results = [each(drawn, kernel.attributes) for each in (form, rest)]
-    telling = np.flatnonzero((results[0] != results[1]) & ~np.isnan(results[0]))[:_PROBES]
-    places = np.zeros(int(np.prod(shape)), bool)
-    for probe in telling:
-        out = kernel.run({name: np.full(shape, drawn[probe])})[0].ravel()
-        is_rest = out == results[1][probe]
-        if not (is_rest | (out == results[0][probe])).all():
-            raise NotKnown("it computes neither by vectors nor by the C library")
-        places |= is_rest
-    return runs_of(places)
-
-
 def _composed(form: Callable[[ModuleType, Array, Mapping[str, Any]], Array]) -> Elementwise:
     """An operator that is written with exp, log …, by vectors or by the C library."""
     return Elementwise("in vectors", partial(form, packets), partial(form, c_library))
@@ -136,22 +130,6 @@ def _vectors(name: str) -> Elementwise:
     return Elementwise(
         "a polynomial in vectors", lambda x, attributes: vector(x), lambda x, attributes: single(x)
     )
-
-
-def _onnx_gelu(x: Array, attributes: Mapping[str, Any]) -> Array:
-    form = attributes.get("approximate", "none")
-    return activations.gelu_by_tanh(x) if form == "tanh" else activations.gelu(x)
-
-
-def _fast_gelu(x: Array, *rest: Any) -> Array:
-    bias = rest[0] if len(rest) > 1 else None
-    return activations.gelu_by_tanh(x if bias is None else x + bias)
-
-
-def _clip(x: Array, *rest: Any) -> Array:
-    *limits, attributes = rest
-    low, high = (*limits, None)[:2] if limits else (attributes.get("min"), attributes.get("max"))
-    return activations.clip(x, low, high)
 
 
 def _power(x: Array, y: Array, attributes: Mapping[str, Any]) -> Array:
@@ -176,16 +154,25 @@ REPLAYS = of_floats({
     "Erf": _plain(_POLYNOMIAL, mlas.erf),
     "Tanh": _plain(_QUOTIENT, mlas.tanh),
     "Sigmoid": _plain(_QUOTIENT, mlas.logistic),
-    "Gelu": Elementwise("by erf or tanh, as the node says", _onnx_gelu),
+    "Gelu": Elementwise(
+        "by erf or tanh, as the node says",
+        lambda x, attributes: activations.gelu_by_tanh(x)
+        if attributes.get("approximate") == "tanh" else activations.gelu(x),
+    ),
     "com.microsoft:Gelu": _plain(_POLYNOMIAL, activations.gelu),
     "com.microsoft:BiasGelu": Elementwise(_POLYNOMIAL, lambda x, b, _: activations.gelu(x + b)),
-    "com.microsoft:FastGelu": Elementwise(_QUOTIENT, _fast_gelu),
+    "com.microsoft:FastGelu": Elementwise(
+        _QUOTIENT,
+        lambda x, *rest: activations.gelu_by_tanh(
+            x if len(rest) < 2 or rest[0] is None else x + rest[0]
+        ),
+    ),
     "com.microsoft:QuickGelu": _swish(1.702),
     "Swish": _swish(1),
     "Softsign": _plain("a product with the reciprocal", activations.softsign),
     "Pow": Elementwise("squares and cubes by products, others by the C library", _power),
     "Relu": _plain("0 below 0", activations.relu),
-    "Clip": Elementwise("limits outside them", _clip),
+    "Clip": Elementwise("limits outside them", activations.clip),
     "Max": _Extremes(np.greater, -1),
     "Min": _Extremes(np.less, 1),
     "Elu": _composed(activations.elu),

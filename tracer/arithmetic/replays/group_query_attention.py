@@ -13,8 +13,7 @@ import numpy as np
 
 from tracer.arithmetic import sums
 from tracer.arithmetic.kernel import Inputs, Kernel
-from tracer.arithmetic.replays import attention, replay_of
-from tracer.arithmetic.replays.interpreter import of_floats
+from tracer.arithmetic.replays import attention, of_floats, replay_of
 from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.interpreter.ops.group_query_attention import Heads, grouped_heads, places_of
 from tracer.support.types import Array
@@ -55,7 +54,14 @@ class _GroupQuery:
         if (values[5] + 1 != total).any():
             raise NotKnown("entries of several lengths are not known")
         if "rotary" in facts:
-            q, k = (_turned(kernel, facts["rotary"], values, each) for each in (q, k))
+            cosines, sines = values[_COSINES : _COSINES + 2]
+            turned = list[Array]()
+            for heads in (q, k):
+                step = _rotary(kernel, values, heads)
+                own = {"x0": heads, **step.fixed, "x2": cosines, "x3": sines}
+                rotary = replay_of(step.node.domain, step.op_type)
+                turned += rotary.replay(step, facts["rotary"], own)[:1]
+            q, k = turned
         before = total - q.shape[2]
         keys, present_keys = _extended(values[3], k, before)
         extended, present_values = _extended(values[4], v, before)
@@ -114,13 +120,6 @@ def _rotary(kernel: Kernel, values: Sequence[Any], heads: Array) -> Kernel:
     return replace(
         step, inputs={**step.inputs, "x1": (np.dtype(np.int64), places.shape)}, fixed=fixed
     )
-
-
-def _turned(kernel: Kernel, facts: Facts, values: Sequence[Any], heads: Array) -> Array:
-    step = _rotary(kernel, values, heads)
-    cosines, sines = values[_COSINES : _COSINES + 2]
-    inputs = {"x0": heads, **step.fixed, "x2": cosines, "x3": sines}
-    return replay_of(step.node.domain, step.op_type).replay(step, facts, inputs)[0]
 
 
 REPLAYS = of_floats({"com.microsoft:GroupQueryAttention": _GroupQuery()})

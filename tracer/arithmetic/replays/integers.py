@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracer.arithmetic.kernel import Inputs, Kernel
-from tracer.arithmetic.replays import interpreter
+from tracer.arithmetic.replays import INTERPRETED
 from tracer.arithmetic.replays.conv import slide
 from tracer.arithmetic.rule import Facts, NotKnown, Replay, Rule, are_equal, share_of_equal
 from tracer.interpreter.compiled_code import loaded
@@ -238,6 +238,6 @@ REPLAYS: dict[str, Replay] = {
     "QLinearConv": _CONV,
     "com.microsoft:QLinearConv": _CONV,
     **{n if n in _STANDARD else f"com.microsoft:{n}": _Integers() for n in _FINISHES},
-    "com.microsoft:QLinearSoftmax": interpreter.REPLAY,
-    "com.microsoft:QLinearAveragePool": interpreter.REPLAY,
+    "com.microsoft:QLinearSoftmax": INTERPRETED,
+    "com.microsoft:QLinearAveragePool": INTERPRETED,
 }

@@ -16,7 +16,7 @@ import numpy as np
 
 from tracer.arithmetic.functions.activations import is_plain
 from tracer.arithmetic.kernel import Inputs, Kernel
-from tracer.arithmetic.replays.interpreter import of_floats
+from tracer.arithmetic.replays import of_floats
 from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.ops.pooling import counts

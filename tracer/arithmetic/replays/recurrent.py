@@ -44,14 +44,13 @@ def _sigmoid_of_rnn(x: Array) -> Array:
     return np.where(x >= 0, one, power) / (one + power)
 
 
-def _tanh_of_rnn(x: Array) -> Array:
-    return np.float32(2) * _sigmoid_of_rnn(x + x) - np.float32(1)
-
-
 _FUNCTIONS: dict[str, Function] = {"sigmoid": mlas.logistic, "tanh": mlas.tanh, "relu": relu}
 _OF_GRU = {mlas.logistic: _sigmoid_of_gru, mlas.tanh: _tanh_of_gru}
 """Functions of the reset gate and of the output, in place of those of the update gate."""
-_OF_RNN = {mlas.logistic: _sigmoid_of_rnn, mlas.tanh: _tanh_of_rnn}
+_OF_RNN: dict[Function, Function] = {
+    mlas.logistic: _sigmoid_of_rnn,
+    mlas.tanh: lambda x: np.float32(2) * _sigmoid_of_rnn(x + x) - np.float32(1),
+}
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 _UNKNOWN = ("activation_alpha", "activation_beta", "input_forget", "layout")
 """Attributes whose effect is not known."""

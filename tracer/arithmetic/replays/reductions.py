@@ -12,7 +12,7 @@ import numpy as np
 from tracer.arithmetic.functions import c_library
 from tracer.arithmetic.functions.activations import is_plain
 from tracer.arithmetic.kernel import Inputs, Kernel
-from tracer.arithmetic.replays.interpreter import of_floats
+from tracer.arithmetic.replays import of_floats
 from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.arithmetic.sums import products, sum_rules
 from tracer.interpreter.compiled_code import loaded
@@ -88,11 +88,8 @@ class _Sum:
             ways = ["blocks", *ways]
         for way in ways:
             yield Rule(_TEXTS[way], {"way": way})
-        if axes.reduced == (False, True, False) and self.before is None:
-            yield from self._as_product(kernel, axes)
-
-    def _as_product(self, kernel: Kernel, axes: _Axes) -> Iterator[Rule]:
-        """Yields the rules of a row of ones times a matrix."""
+        if axes.reduced != (False, True, False) or self.before is not None:
+            return
         ((name, (_, shape)),) = kernel.inputs.items()
         divisor = axes.count if self.after is not None else 1
         ones = np.ones(axes.shape, np.float32)
@@ -128,7 +125,7 @@ class _Sum:
 
 def _row_sums(way: str, rows: Array) -> Array:
     out = np.empty(len(rows), np.float32)
-    kernels = loaded("row_sums", _PACKAGE)
+    kernels = loaded("rows", _PACKAGE)
     if way in ("aligned", "lanes"):
         kernels.in_lanes(rows, way == "aligned", out)
     else:

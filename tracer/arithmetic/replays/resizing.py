@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracer.arithmetic.kernel import Inputs, Kernel
-from tracer.arithmetic.replays import interpreter
-from tracer.arithmetic.replays.interpreter import of_floats
+from tracer.arithmetic.replays import ROUNDED, of_floats
 from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.support.types import Array
 
@@ -180,7 +179,7 @@ class _Resize:
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
         mode = kernel.attributes.get("mode", "nearest")
         if mode == "nearest":
-            yield interpreter.ROUNDED
+            yield ROUNDED
         if kernel.attributes.get("antialias", 0) or mode not in _FOLDS:
             raise NotKnown("antialiasing is not known")
         if mode == "cubic" and len(_image(_axes(kernel))) != 2:

@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from tracer.errors import InputError, refusing
-from tracer.executors.calls import Calls, Kind, Launch, Span, Work
-from tracer.executors.device import DeviceUse, launched
+from tracer.executors.calls import Calls, DeviceUse, Kind, Launch, Span, Work, launched
 from tracer.executors.eager import Measured, Overhead, profile_of
 from tracer.executors.foreign import origin_notes
 from tracer.executors.protocol import Profiled

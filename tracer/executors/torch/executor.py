@@ -19,13 +19,11 @@ from torch._C._profiler import _RecordFunctionFast
 from torch.autograd.profiler import profile
 
 from tracer.errors import UsageError
-from tracer.executors.calls import RANGE, Calls, described
-from tracer.executors.device import DeviceUse
+from tracer.executors.calls import RANGE, Calls, DeviceUse, described
 from tracer.executors.eager import Arrays, EagerExecutor, Overhead, failing_clearly
 from tracer.executors.protocol import CountingExecutor, Works
 from tracer.executors.settings import EagerSettings
-from tracer.executors.torch.events import MODULE, PHASE, RUN, runs
-from tracer.executors.torch.work import Marking, work_by_row
+from tracer.executors.torch.events import MODULE, PHASE, RUN, Marking, runs, work_by_row
 from tracer.support.timing import RunTimer, elapsed_us, times_us
 
 _CHAIN_LENGTH = 200

@@ -14,7 +14,6 @@ from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.inputs import files
 from tracer.inputs.datasets.batch import Batch, SampleLayout, find_start
-from tracer.inputs.files import Member
 from tracer.inputs.sizes import batch_of
 from tracer.support.suggestions import suggest
 
@@ -35,10 +34,10 @@ class Archive:
 
     path: Path
     model: Model
-    inputs: Mapping[str, Member]
-    shared: Mapping[str, Member]
-    outputs: Mapping[str, Member]
-    labels: Member | None
+    inputs: Mapping[str, files.Member]
+    shared: Mapping[str, files.Member]
+    outputs: Mapping[str, files.Member]
+    labels: files.Member | None
 
     @property
     def samples(self) -> int:
@@ -65,7 +64,7 @@ class Archive:
                 labels = None if self.labels is None else arrays[-1]
                 yield Batch({**inputs, **common}, len(arrays[0]), labels, outputs or None)
 
-    def _with_rows(self) -> list[Member]:
+    def _with_rows(self) -> list[files.Member]:
         labels = [] if self.labels is None else [self.labels]
         return [*self.inputs.values(), *self.outputs.values(), *labels]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from tracer.errors import InputError
-from tracer.inputs.datasets.labelled import LabelledImages, Split
+from tracer.inputs.datasets.sets import LabelledImages, Split
 
 LABELS = (
     *("airplane", "automobile", "bird", "cat", "deer"),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tracer.inputs.datasets.labelled import LabelledImages, split
-from tracer.support.examples import example
+from tracer.inputs.datasets.sets import LabelledImages, split
+from tracer.support.files import example
 
 TEST_IMAGES = 360
 WHITE = 16

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracer.errors import InputError, refusing
-from tracer.inputs.datasets.labelled import LabelledImages, Split
+from tracer.inputs.datasets.sets import LabelledImages, Split
 
 FOLDERS = ("mnist", "MNIST/raw", "")
 STEMS = ("train", "t10k")  # of the training and the test images
