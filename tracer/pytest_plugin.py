@@ -61,27 +61,23 @@ class Checker:
             self.record(f"tracer {verdict.gate}", verdict.line)
         if report is not None:
             comparison.save(report, force=True)
-        if not comparison.passed:
-            pytest.fail(_explanation(comparison), pytrace=False)
-        return comparison
+        if comparison.passed:
+            return comparison
+        from rich.console import Console
+
+        from tracer.analyzers import views
+        from tracer.analyzers.options import ViewOptions
+
+        lines = [verdict.line for verdict in comparison.verdicts if not verdict.passed]
+        if comparison.differ:
+            lines.append(f"FAIL: {comparison.sides[1].label} computes other values")
+        page = Console(file=io.StringIO(), width=_WIDTH, record=True)
+        # whole runs, and the layers that changed
+        views.show(replace(comparison, verdicts=()), page, ViewOptions(top=_ROWS))
+        pytest.fail("\n".join([*lines, "", page.export_text()]), pytrace=False)
 
 
 @pytest.fixture(name="tracer")
 def _tracer(record_property: Callable[[str, object], None]) -> Checker:
     """Checks the time and the values of models: `tracer.check("m.onnx", against="main.trace")`."""
     return Checker(record_property)
-
-
-def _explanation(comparison: Comparison) -> str:
-    """Returns why a comparison failed, and its tables: whole runs, and the layers that changed."""
-    from rich.console import Console
-
-    from tracer.analyzers import views
-    from tracer.analyzers.options import ViewOptions
-
-    lines = [verdict.line for verdict in comparison.verdicts if not verdict.passed]
-    if comparison.differ:
-        lines.append(f"FAIL: {comparison.sides[1].label} computes other values")
-    page = Console(file=io.StringIO(), width=_WIDTH, record=True)
-    views.show(replace(comparison, verdicts=()), page, ViewOptions(top=_ROWS))
-    return "\n".join([*lines, "", page.export_text()])

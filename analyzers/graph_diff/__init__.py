@@ -117,8 +117,13 @@ def compare_graphs(
         place = theirs[0] if theirs else len(second.nodes) + ours[0]
         changes.append((place, _of_group(pairing, ours, theirs)))
     changes.sort(key=lambda each: each[0])
-    if times:
-        changes = [(place, _with_times(change, *times)) for place, change in changes]
+    for at, (place, change) in enumerate(changes if times else ()):
+        spent = [
+            [own[key] for key in keys if key in own]
+            for keys, own in zip((change.before, change.after), times, strict=True)
+        ]
+        before, after = (sum(each) if each else math.nan for each in spent)
+        changes[at] = place, replace(change, before_us=before, after_us=after)
     return GraphDiff(
         models=(ModelInfo.of(first.model), ModelInfo.of(second.model)),
         settings=settings,
@@ -129,17 +134,6 @@ def compare_graphs(
         notes=tuple(notes),
         times=tuple(times),
     )
-
-
-def _with_times(
-    change: NodeChange, first: Mapping[str, float], second: Mapping[str, float]
-) -> NodeChange:
-    spent = [
-        [own[key] for key in keys if key in own]
-        for keys, own in ((change.before, first), (change.after, second))
-    ]
-    before, after = (sum(each) if each else math.nan for each in spent)
-    return replace(change, before_us=before, after_us=after)
 
 
 def _of_models(first: Graph, second: Graph) -> Iterator[NodeChange]:
@@ -165,7 +159,10 @@ def _of_group(pairing: Pairing, ours: Sequence[int], theirs: Sequence[int]) -> N
     kind = BECAME if before and after else NEW if after else GONE
     what = " → ".join(_operators(side) for side in (before, after) if side)
     if not before:
-        what += _text_of_move(pairing.equal, after)
+        equal = [each for name in after[-1].outputs for each in pairing.equal.get(name, {}).items()]
+        for name, how in equal[:1]:  # the nodes compute nothing
+            layout = f" in {READINGS[how]}" if how in (LAYOUT, ANY_ORDER) else ""
+            what += f": passes on '{name}'{layout}"
     elif not after:
         graph, names = pairing.first, [name for node in before for name in node.outputs]
         if not any(graph.readers.get(name) or name in graph.results for name in names):
@@ -178,15 +175,6 @@ def _operators(nodes: Sequence[Node]) -> str:
     """Returns the operators of nodes, in their order, each with its number."""
     counts = Counter(node.qualified_type for node in nodes)
     return " + ".join(f"{n} {name}" if n > 1 else name for name, n in counts.items())
-
-
-def _text_of_move(equal: Readings, nodes: Sequence[Node]) -> str:
-    """Says which tensor new nodes pass on, if they compute nothing."""
-    for name in nodes[-1].outputs:
-        for other, how in equal.get(name, {}).items():
-            layout = f" in {READINGS[how]}" if how in (LAYOUT, ANY_ORDER) else ""
-            return f": passes on '{other}'{layout}"
-    return ""
 
 
 def _differences(pairing: Pairing, number: int, partner: int) -> Iterator[str]:
@@ -250,15 +238,6 @@ def _equal_constants(first: Graph, second: Graph) -> Mapping[str, str]:
                 elif key in by_value:
                     found[name] = by_value[key]
     return found
-
-
-def _reading(pairing: Pairing, partner: str, name: str) -> int | None:
-    """Returns how a tensor of one value reads, which proves nothing alone; None for others."""
-    readings = [
-        _match(ours.get(partner), theirs.get(name))
-        for ours, theirs in zip(pairing.first.tensors, pairing.second.tensors, strict=True)
-    ]
-    return None if None in readings else max(each or 0 for each in readings)
 
 
 def _match(ours: Any, theirs: Any) -> int | None:
@@ -363,7 +342,13 @@ def _tensor_pairs(pairing: Pairing) -> Iterator[TensorPair]:
         equal = pairing.equal.get(name, {})
         partner = pairing.tensors.get(name) or next(iter(equal), None)
         if partner is not None:
-            how = equal[partner] if partner in equal else _reading(pairing, partner, name)
+            how = equal.get(partner)
+            if partner not in equal:  # it has one value, which proves nothing alone
+                matches = [
+                    _match(ours.get(partner), theirs.get(name))
+                    for ours, theirs in zip(first.tensors, second.tensors, strict=True)
+                ]
+                how = None if None in matches else max(each or 0 for each in matches)
             if how is None and name in second.origins:
                 how = QUANTISED
             yield TensorPair(partner, name, PAIRED if how is None else READINGS[how])

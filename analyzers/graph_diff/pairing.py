@@ -13,19 +13,12 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from tracer.analyzers.graph_diff.graph import Graph, alike_weights
-from tracer.records.tensor_match import (
-    ANY_ORDER,
-    SAME_SHAPE,
-    Candidates,
-    NumericTensor,
-    match,
-    numeric_tensor,
-)
+from tracer.records import tensor_match
 from tracer.support.disjoint_sets import DisjointSets
 
 _STRONG = 2
 """Agreements of two nodes that pair them before all that have one."""
-QUANTISED = ANY_ORDER + 1
+QUANTISED = tensor_match.ANY_ORDER + 1
 """How a tensor is read that equals another one but for a quantiser's rounding; 1 more: reshaped."""
 Readings = Mapping[str, Mapping[str, int]]
 """Tensors of the second graph -> equal tensors of the first -> how they are read."""
@@ -39,25 +32,30 @@ def equal_tensors(first: Graph, second: Graph, rounded: bool) -> Readings:
     chance, may not. Tensors of the same bits are compared once.
     """
     ours, theirs = _kinds(first), _kinds(second)
-    found = [dict.fromkeys(range(len(ours)), SAME_SHAPE) for _ in theirs]
+    found = [dict.fromkeys(range(len(ours)), tensor_match.SAME_SHAPE) for _ in theirs]
     for run in range(len(first.tensors)):
         told = {number: kind.tensors[run] for number, kind in enumerate(theirs)}
-        candidates, here = Candidates(told, rounded), [dict[int, int]() for _ in theirs]
+        candidates, here = (
+            tensor_match.Candidates(told, rounded),
+            [dict[int, int]() for _ in theirs],
+        )
         for number, kind in enumerate(ours):
             for other in candidates.near(kind.tensors[run]):
                 before = found[other].get(number)
                 if before is None:
                     continue
-                reading = match(told[other], kind.tensors[run])
+                reading = tensor_match.match(told[other], kind.tensors[run])
                 if reading is None and rounded:
-                    near = match(told[other], kind.tensors[run], rounded)
-                    reading = None if near is None or near == ANY_ORDER else QUANTISED + near
+                    near = tensor_match.match(told[other], kind.tensors[run], rounded)
+                    reading = (
+                        None if near is None or near == tensor_match.ANY_ORDER else QUANTISED + near
+                    )
                 if reading is not None:
                     here[other][number] = max(reading, before)
         found = here
     equal: dict[str, Mapping[str, int]] = {}
     for kind, readings in zip(theirs, found, strict=True):
-        best = min(readings.values(), default=SAME_SHAPE)
+        best = min(readings.values(), default=tensor_match.SAME_SHAPE)
         alike = [ours[number].names for number, how in readings.items() if how == best]
         same = {name: best for names in alike for name in names}
         equal |= {name: same for name in kind.names if same}
@@ -68,13 +66,13 @@ class _Kind(NamedTuple):
     """Tensors of the same bits in all runs: their names, and one of them in each run."""
 
     names: list[str]
-    tensors: list[NumericTensor]
+    tensors: list[tensor_match.NumericTensor]
 
 
 def _kinds(graph: Graph) -> list[_Kind]:
     found = dict[tuple[Any, ...], _Kind]()
     for name in graph.tensors[0]:
-        tensors = [numeric_tensor(values.get(name)) for values in graph.tensors]
+        tensors = [tensor_match.numeric_tensor(values.get(name)) for values in graph.tensors]
         told = [each for each in tensors if each is not None and len({*each.extremes}) > 1]
         if name in graph.constant or len(told) < len(tensors):
             continue
@@ -323,17 +321,14 @@ class Pairing:
 
     def _group(self, groups: Iterable[tuple[list[int], list[int]]], only_complete: bool) -> None:
         for ours, theirs in groups:
-            if only_complete and not self._is_complete(ours, theirs):
-                continue
+            if only_complete:  # equal tensors alone leave the group, and at least one does
+                sides = (self.first, ours, self._alike), (self.second, theirs, self._equal)
+                leaving = [n in known for graph, own, known in sides for n in graph.leaving(own)]
+                if not leaving or not all(leaving):
+                    continue
             self.groups.append((ours, theirs))
             self._free.difference_update(ours)
             self._open.difference_update(theirs)
-
-    def _is_complete(self, ours: Sequence[int], theirs: Sequence[int]) -> bool:
-        """Whether equal tensors alone leave a group of nodes, and at least one does."""
-        sides = (self.first, ours, self._alike), (self.second, theirs, self._equal)
-        leaving = [n in known for graph, group, known in sides for n in graph.leaving(group)]
-        return bool(leaving) and all(leaving)
 
     def _regions(self) -> list[tuple[list[int], list[int]]]:
         """Groups of open nodes that unequal tensors connect, and those with equal results."""

@@ -27,16 +27,14 @@ def page(result: GraphDiff, options: ViewOptions) -> Page:
     """A sentence about nodes and tensors, and the changes."""
     first, second = result.models
     rows = record_table(NodeChange, result.changes)
-    rows = rows.assign(**{side: rows[side].map(_brief) for side in ("before", "after")})
+    for side in ("before", "after"):  # the first of some nodes, and the number of others
+        rows[side] = [
+            f"{keys[0]} +{len(keys) - 1}" if len(keys) > 1 else "".join(keys) for keys in rows[side]
+        ]
     columns, title = record_columns(NodeChange), f"{first.name} → {second.name}"
     columns = columns if result.times else columns[: -len(_TIMES)]
     head = sentences(result)
     return Page((Table(title, columns, rows, is_long=True, head=head),), result.notes)
-
-
-def _brief(keys: tuple[str, ...]) -> str:
-    """Returns the first of some nodes, and the number of others."""
-    return f"{keys[0]} +{len(keys) - 1}" if len(keys) > 1 else "".join(keys)
 
 
 def sentences(result: GraphDiff) -> tuple[str, ...]:

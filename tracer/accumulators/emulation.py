@@ -219,24 +219,6 @@ class AccumulatorEmulation:
 
         Raises UsageError for an accumulator that does not multiply the operands that are set.
         """
-        accumulator, operands = self._resolved(node, rule)
-        constant = frozenset(
-            index
-            for index, name in enumerate(node.inputs)
-            if name and self._scales.constant(name, node.scope)
-        )
-        has_scales = isinstance(accumulator, BlockFma) and accumulator.scaling != "none"
-        named = hardware.spelling(rule.accumulator)
-        tally = FloatTally.empty(named, None if operands is None else str(operands))
-        return (
-            FloatOperands(node, attributes, operands, constant, self._room, has_scales),
-            FloatRunner(accumulator, tally, zlib.crc32(node.key.encode())),
-        )
-
-    def _resolved(
-        self, node: Node, rule: Rule
-    ) -> tuple[FloatAccumulator | BlockFma, OperandFormat | None]:
-        """The accumulator for the operands of a node, and the format that they are cast to."""
         accumulator, operands = rule.accumulator, rule.operands
         if isinstance(accumulator, ByOperands):
             operands = operands or self._format(node, accumulator)
@@ -254,7 +236,18 @@ class AccumulatorEmulation:
             scaling: Scaling = operands.scaling if operands.scaling in BLOCKS else "none"
             accumulator = replace(accumulator, operands=operands.element, scaling=scaling)
         assert isinstance(accumulator, FloatAccumulator | BlockFma)
-        return accumulator, operands
+        constant = frozenset(
+            index
+            for index, name in enumerate(node.inputs)
+            if name and self._scales.constant(name, node.scope)
+        )
+        has_scales = isinstance(accumulator, BlockFma) and accumulator.scaling != "none"
+        named = hardware.spelling(rule.accumulator)
+        tally = FloatTally.empty(named, None if operands is None else str(operands))
+        return (
+            FloatOperands(node, attributes, operands, constant, self._room, has_scales),
+            FloatRunner(accumulator, tally, zlib.crc32(node.key.encode())),
+        )
 
     def _format(self, node: Node, accumulator: ByOperands) -> OperandFormat:
         """The format of the graph if a device multiplies it, else the first one that it does."""

@@ -56,8 +56,22 @@ def build(writable: Iterable[Path]) -> None:
     version = _landlock_version()
     if version:
         _fence_files(libc, version, writable)
-    if _has_seccomp():
-        _refuse_sockets(libc)
+    if not _has_seccomp():
+        return
+    architecture, socket = _MACHINES[platform.machine()]
+    program = [
+        (_LOAD, 0, 0, 4),  # the architecture
+        (_EQUAL, 0, 5, architecture),
+        (_LOAD, 0, 0, 0),  # the number of the call
+        (_AT_LEAST, 3, 0, _OTHER_ABI),
+        (_EQUAL, 2, 0, socket),
+        (_EQUAL, 1, 0, _IO_URING),
+        (_RETURN, 0, 0, _ALLOW),
+        (_RETURN, 0, 0, _DENY),
+    ]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *each) for each in program))
+    filtering = struct.pack("@HP", len(program), ctypes.addressof(code))
+    libc.prctl(_SET_SECCOMP, _FILTER, ctypes.c_char_p(filtering), 0, 0)
 
 
 def _libc() -> ctypes.CDLL | None:
@@ -91,20 +105,3 @@ def _fence_files(libc: ctypes.CDLL, version: int, writable: Iterable[Path]) -> N
             os.close(place)
     libc.syscall(_RESTRICT_SELF, rules, 0)
     os.close(rules)
-
-
-def _refuse_sockets(libc: ctypes.CDLL) -> None:
-    architecture, socket = _MACHINES[platform.machine()]
-    program = [
-        (_LOAD, 0, 0, 4),  # the architecture
-        (_EQUAL, 0, 5, architecture),
-        (_LOAD, 0, 0, 0),  # the number of the call
-        (_AT_LEAST, 3, 0, _OTHER_ABI),
-        (_EQUAL, 2, 0, socket),
-        (_EQUAL, 1, 0, _IO_URING),
-        (_RETURN, 0, 0, _ALLOW),
-        (_RETURN, 0, 0, _DENY),
-    ]
-    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *each) for each in program))
-    filtering = struct.pack("@HP", len(program), ctypes.addressof(code))
-    libc.prctl(_SET_SECCOMP, _FILTER, ctypes.c_char_p(filtering), 0, 0)

@@ -66,11 +66,8 @@ class Release:
         installed = _installed(self.package)  # of torch's 2.13.0+cpu the first part is the release
         if self.version in (installed, installed.partition("+")[0]):
             return []
-        if not self.is_installed:
-            self._install(progress)
-        return [str(self.folder)]
-
-    def _install(self, progress: Progress) -> None:
+        if self.is_installed:
+            return [str(self.folder)]
         progress(0, 0, f"getting {self.package} {self.version}")
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.folder.parent, prefix=".new-") as text:
@@ -93,6 +90,7 @@ class Release:
             if not self.is_installed:  # another process may have been faster
                 shutil.rmtree(self.folder, ignore_errors=True)
                 new.rename(self.folder)
+        return [str(self.folder)]
 
     def _refusal(self, output: str) -> InputError:
         """Returns the error for what pip wrote."""

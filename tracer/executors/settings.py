@@ -69,15 +69,12 @@ class MeasuringSettings:
         else:
             affordable = _LEAST_RUNS if run_s <= 0 else int(_MOST_SECONDS / run_s)
             least = min(_LEAST_RUNS, max(_FEWEST_RUNS, affordable))
-        return max(0, least - runs, by_time, self._for_precision(runs, seconds, spread))
-
-    def _for_precision(self, runs: int, seconds: float, spread: float) -> int:
-        """Returns the runs after which `spread`, which shrinks as their root grows, would be 1."""
-        if spread <= 1 or not runs:
-            return 0
-        most_s = _PRECISE_SECONDS if self.precision is None else _MOST_SECONDS
-        affordable = int((most_s - seconds) / max(seconds, 1e-9) * runs)
-        return max(0, min(int(runs * (spread**2 - 1)) + 1, affordable))
+        by_precision = 0
+        if spread > 1 and runs:  # it shrinks as their root grows, to 1
+            most_s = _PRECISE_SECONDS if self.precision is None else _MOST_SECONDS
+            affordable = int((most_s - seconds) / max(seconds, 1e-9) * runs)
+            by_precision = min(int(runs * (spread**2 - 1)) + 1, affordable)
+        return max(0, least - runs, by_time, by_precision)
 
     def notes(self, runs: int, seconds: float) -> tuple[str, ...]:
         """Returns a note where `runs` are fewer than usual, as they took `seconds`."""

@@ -140,16 +140,13 @@ def median_us(run: Callable[[], object], device: torch.device) -> float:
     synchronize()
     once_s = max(time.perf_counter() - begun, 1e-9)
     tries = min(max(int(_SETTLED_S / once_s), _LEAST_TRIES), _MOST_TRIES)
-    return median(_times_us(run, device, tries))
-
-
-def _times_us(run: Callable[[], object], device: torch.device, tries: int) -> Iterator[float]:
     if device.type != "cuda":
+        times_us = list[float]()
         for _ in range(tries):
             begun = time.perf_counter()
             run()
-            yield 1e6 * (time.perf_counter() - begun)
-        return
+            times_us.append(1e6 * (time.perf_counter() - begun))
+        return median(times_us)
     event_type: Any = torch.cuda.Event  # has no types
     events = [event_type(enable_timing=True) for _ in range(tries + 1)]
     events[0].record()
@@ -157,8 +154,7 @@ def _times_us(run: Callable[[], object], device: torch.device, tries: int) -> It
         run()
         event.record()
     torch.cuda.synchronize()
-    for before, after in pairwise(events):
-        yield 1e3 * before.elapsed_time(after)
+    return median(1e3 * float(start.elapsed_time(end)) for start, end in pairwise(events))
 
 
 def multiplied_as(operator: str) -> str:

@@ -146,20 +146,16 @@ class Entry:
             try:
                 return self.compiled(*arguments)
             except TypeError:
-                if self._compile(arguments):
+                with _compiler(self.function) as machine_code:
+                    fitting = machine_code.taking(self.signatures, arguments)
+                    if not set(fitting) <= set(self._chosen):
+                        chosen = self._chosen + fitting
+                        self.compiled = machine_code.entry_code(self.function, chosen)
+                        self._chosen = chosen
+                if fitting:
                     return self.compiled(*arguments)
         name = self.function.__qualname__
         raise UnfitError(f"{name} cannot take {_arguments_text(arguments)}")
-
-    def _compile(self, arguments: Sequence[Any]) -> bool:
-        """Sees that the function is compiled for these arguments; returns False if none fits."""
-        with _compiler(self.function) as machine_code:
-            fitting = machine_code.taking(self.signatures, arguments)
-            if not set(fitting) <= set(self._chosen):
-                chosen = self._chosen + fitting
-                self.compiled = machine_code.entry_code(self.function, chosen)
-                self._chosen = chosen
-            return bool(fitting)
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,15 @@ class Dispatcher:
                 return
             used.running.remove(entry)
             if isinstance(error, CannotOpenError):
-                self._refuse(used, entry, error.reason)
+                # another worker has the task; where no worker opens the job, it has the error
+                job = entry.task.job
+                used.refused[job] = error.reason
+                self._waiting.append(entry)
+                if all(job in each.refused for each in self._seats.values()):
+                    for waiting in [each for each in self._waiting if each.task.job == job]:
+                        self._waiting.remove(waiting)
+                        if not waiting.future.cancelled():
+                            waiting.future.set_exception(error.reason)
             elif isinstance(error, CrashError):
                 self._again(entry, error)
             elif error is not None:
@@ -194,17 +202,6 @@ class Dispatcher:
                         self._note(f"worker {other.name} is not used: {reason}")
                 entry.future.set_result(result)
             self._deal()
-
-    def _refuse(self, used: _Used, entry: _Entry, reason: Exception) -> None:
-        """Deals the task to another worker; where no worker opens the job, it has the error."""
-        job = entry.task.job
-        used.refused[job] = reason
-        self._waiting.append(entry)
-        if all(job in each.refused for each in self._seats.values()):
-            for waiting in [each for each in self._waiting if each.task.job == job]:
-                self._waiting.remove(waiting)
-                if not waiting.future.cancelled():
-                    waiting.future.set_exception(reason)
 
     def _again(self, entry: _Entry, error: Exception) -> None:
         entry.deaths += 1

@@ -247,13 +247,20 @@ def saturation_notes(
         if step.change.name != _CHANGE or step.value not in _TYPES or candidate.setup is None:
             continue
         try:
-            changed = _changed_sums(candidate.setup, seconds, progress)
+            limits = Limits(seconds=seconds)
+            chosen = {"policy": as_policy(quantised.PAIRS), "limits": limits}
+            settings = registry.settings_for(registry.EMULATED, chosen)
+            setup, executor = candidate.setup, registry.find(registry.EMULATED)
+            with enforced(limits):
+                run = executor.profile(setup.model, [setup.feedset], settings, progress).run
         except TracerError as error:
             yield (
                 f"{step}: this processor has no VNNI, so that pairs of products may saturate at 16 "
                 f"bits; emulating them failed: {error.what}"
             )
             continue
+        counts = {sums.node: int(sums.tally.outputs_changed.sum()) for sums in run.sums}
+        changed = {node: count for node, count in counts.items() if count}
         nodes = sorted(changed, key=lambda node: -changed[node])
         more = f" and {len(nodes) - _NAMED:,} more" if len(nodes) > _NAMED else ""
         named = ", ".join(map(brief, nodes[:_NAMED])) + more
@@ -263,15 +270,3 @@ def saturation_notes(
             if changed
             else "no sum saturates on these inputs, as this processor adds pairs of products"
         )
-
-
-def _changed_sums(setup: Setup, seconds: float, progress: Progress) -> dict[str, int]:
-    """Returns how many sums of each node differ in the emulation, of those with any."""
-    limits = Limits(seconds=seconds)
-    chosen = {"policy": as_policy(quantised.PAIRS), "limits": limits}
-    settings = registry.settings_for(registry.EMULATED, chosen)
-    with enforced(limits):
-        executor = registry.find(registry.EMULATED)
-        run = executor.profile(setup.model, [setup.feedset], settings, progress).run
-    counts = {sums.node: int(sums.tally.outputs_changed.sum()) for sums in run.sums}
-    return {node: count for node, count in counts.items() if count}

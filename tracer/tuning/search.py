@@ -67,7 +67,13 @@ class Search:
         candidates = wanted(self.findings, self.request)
         self._workshop.make_each(candidates, self.progress, lambda: self._seconds_left(_TOGETHER))
         able = [each for each in candidates if not each.fault]
-        before = self._memories(able)
+        before = self.bench.memory(self._base)
+        share = _ALONE if self.request.goal == MEMORY else 0.1  # of the time
+        for index, candidate in enumerate(able):
+            if before is None or not self._seconds_left(share):
+                break
+            self.progress(index, len(able), "measuring memory")
+            candidate.memory = self.bench.memory(self._setup(candidate))
         self._measure_alone(able)
         by_memory = self.request.goal == MEMORY and before is not None
         judge: Judge = ByMemory(self.bench, before) if by_memory and before else ByTime(self.bench)
@@ -94,20 +100,6 @@ class Search:
     def _seconds_left(self, share: float) -> float:
         """Returns the seconds until this share of the time is over."""
         return max(0.0, self._began + share * self.request.seconds - self.clock())
-
-    def _memories(self, candidates: Sequence[Candidate]) -> int | None:
-        """Measures the memory of candidates as far as the time allows; returns the unchanged one's.
-
-        A goal of time leaves a tenth of it for this.
-        """
-        before = self.bench.memory(self._base)
-        share = _ALONE if self.request.goal == MEMORY else 0.1
-        for index, candidate in enumerate(candidates):
-            if before is None or not self._seconds_left(share):
-                break
-            self.progress(index, len(candidates), "measuring memory")
-            candidate.memory = self.bench.memory(self._setup(candidate))
-        return before
 
     def _measure_alone(self, candidates: Sequence[Candidate]) -> None:
         """Measures candidates beside the unchanged setup, the slower half in one round alone."""

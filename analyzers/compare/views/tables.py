@@ -11,7 +11,6 @@ from tracer.analyzers.compare import Comparison
 from tracer.analyzers.compare.contrast import LEVEL
 from tracer.analyzers.compare.layers import LayerSum, letter
 from tracer.analyzers.compare.numbers import Numbers, Scores, sqnr
-from tracer.analyzers.compare.sides import Side
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.page import (
     Check,
@@ -198,24 +197,24 @@ def subgraph_tables(result: Comparison) -> Iterator[Table]:
             time = duration(float(side.time_us[timed[index][0]]))
             what = f"{printable(str(kernels[0]))}, a compiled subgraph of {letter(index).upper()}"
             for other, rows in enumerate(timed):
-                if other != index and len(rows) > 1:
-                    title = f"Rows of {letter(other).upper()} in place of {what} ({time})"
-                    yield _rows_table(title, result.sides[other], letter(other).upper(), rows)
-
-
-def _rows_table(title: str, side: Side, name: str, rows: list[int]) -> Table:
-    times_us = side.time_us[rows]
-    table = side.nodes.iloc[rows][["node", "op_type"]].assign(
-        time_us=times_us, share=times_us / (times_us.sum() or 1.0)
-    )
-    columns = (
-        name_column("node", "node", 0),
-        name_column("op", "op_type", 2),
-        number_column(f"{name} µs", "time_us", time_number, 1, ("time_us",)),
-        number_column("share", "share", percent, 3),
-    )
-    ordered = table.sort_values("time_us", ascending=False, kind="stable").reset_index(drop=True)
-    return Table(title, columns, ordered, is_long=True, weight=("share", "time"))
+                if other == index or len(rows) < 2:
+                    continue
+                name, of_other = letter(other).upper(), result.sides[other]
+                own_us = of_other.time_us[rows]
+                table = of_other.nodes.iloc[rows][["node", "op_type"]].assign(
+                    time_us=own_us, share=own_us / (own_us.sum() or 1.0)
+                )
+                table = table.sort_values("time_us", ascending=False, kind="stable")
+                columns = (
+                    name_column("node", "node", 0),
+                    name_column("op", "op_type", 2),
+                    number_column(f"{name} µs", "time_us", time_number, 1, ("time_us",)),
+                    number_column("share", "share", percent, 3),
+                )
+                yield Table(
+                    f"Rows of {name} in place of {what} ({time})", columns,
+                    table.reset_index(drop=True), is_long=True, weight=("share", "time"),
+                )  # fmt: skip
 
 
 def scores_table(scores: Sequence[Scores]) -> Table:

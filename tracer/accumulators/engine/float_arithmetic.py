@@ -259,8 +259,12 @@ def cast(array: Array, form: OperandFormat, axis: int = -1, across: int | None =
             scales = _ratio(_tile_largest(numbers, axis, across), form)
         case "mx":
             scales = _powers(_block_largest(numbers, axis, BLOCKS["mx"]), form)
-        case "nvfp4":
-            scales, factor = _two_level(numbers, axis, form)
+        case "nvfp4":  # an fp8-e4m3 for each block, and a float32 for all
+            assert form.element is not None
+            most = np.float32(form.element.largest)
+            factor = _not_0(_largest(numbers, None) / (most * np.float32(_SCALE.largest)))
+            largest = _block_largest(numbers, axis, BLOCKS["nvfp4"]) / (most * factor)
+            scales = _not_0(cast_numbers(largest, _SCALE, saturates=True))
         case _:
             assert_never(form.scaling)
     with np.errstate(all="ignore"):
@@ -326,15 +330,6 @@ def _powers(largest: Array, form: OperandFormat) -> Array:
     scales = np.ldexp(np.ones_like(largest), exponents)
     is_scale = np.isfinite(largest) & (exponents <= _LARGEST_SCALE)
     return np.where(is_scale, scales, np.float32(np.nan))
-
-
-def _two_level(numbers: Array, axis: int, form: OperandFormat) -> tuple[Array, Array]:
-    """Returns scales of NVFP4: an fp8-e4m3 for each block, and a float32 for all."""
-    assert form.element is not None
-    most = np.float32(form.element.largest)
-    factor = _not_0(_largest(numbers, None) / (most * np.float32(_SCALE.largest)))
-    largest = _block_largest(numbers, axis, BLOCKS["nvfp4"])
-    return _not_0(cast_numbers(largest / (most * factor), _SCALE, saturates=True)), factor
 
 
 def _not_0(scales: Array) -> Array:

@@ -5,7 +5,7 @@ DequantizeLinear or from QONNX's Quant, through operators that do not mix its el
 integer tensor times a step. Sums over such tensors are sums of integers times steps.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,13 +13,6 @@ import ml_dtypes
 import numpy as np
 
 from tracer.accumulators.engine import value_ranges
-from tracer.accumulators.engine.value_ranges import (
-    StoredValues,
-    ValueRanges,
-    has_input,
-    rounds_to_integers,
-    takes_nearest,
-)
 from tracer.errors import ModelError
 from tracer.graph.model import Address, Model, Node, Scope
 from tracer.graph.operators import RulesByOperator
@@ -90,32 +83,19 @@ class TensorScales:
         fixed = {
             name
             for node in model.nodes
-            if node.op_type in conversions or rounds_to_integers(node)
+            if node.op_type in conversions or value_ranges.rounds_to_integers(node)
             for name in node.inputs[1:]
         }
         changeable = {value.name for value in overridable(model)} - fixed
-        self._stored = StoredValues(model, changeable)
-        self.ranges = ValueRanges(model, self._stored)
+        self._stored = value_ranges.StoredValues(model, changeable)
+        self.ranges = value_ranges.ValueRanges(model, self._stored)
         self._found: dict[Address, TensorScale | None] = {}
 
     def of(self, name: str, scope: Scope) -> TensorScale | None:
         """The scale of a tensor; None if the graph does not tell."""
         address = self._flow.address(name, scope)
-        for each in self._unknown_before(address):
-            maker = self._ruled(each)
-            if maker is None:
-                self._found[each] = None
-            elif rounds_to_integers(maker):
-                self._found[each] = self.rounded(maker)
-            else:
-                self._found[each] = _RULES[maker.op_type](self, maker)
-        return self._found[address]
-
-    def _unknown_before(self, address: Address) -> Sequence[Address]:
-        """A tensor and those that its scale follows from, without those found, in graph order.
-
-        Rows of nodes may be longer than Python's calls may be deep.
-        """
+        # it and those that its scale follows from, without those found: rows of nodes may be longer
+        # than Python's calls may be deep
         unknown = [] if address in self._found else [address]
         seen = {*unknown}
         for each in unknown:  # grows
@@ -126,12 +106,20 @@ class TensorScales:
                 unknown += new
         makers = ((each, self._flow.makers.get(each)) for each in unknown)
         places = {each: -1 if maker is None else maker.index for each, maker in makers}
-        return sorted(unknown, key=places.__getitem__)
+        for each in sorted(unknown, key=places.__getitem__):  # in the order of the graph
+            maker = self._ruled(each)
+            if maker is None:
+                self._found[each] = None
+            elif value_ranges.rounds_to_integers(maker):
+                self._found[each] = self.rounded(maker)
+            else:
+                self._found[each] = _RULES[maker.op_type](self, maker)
+        return self._found[address]
 
     def _ruled(self, address: Address) -> Node | None:
         """The node that computes a tensor, if a rule tells its scale."""
         maker = self._flow.makers.get(address)
-        if maker is None or rounds_to_integers(maker):
+        if maker is None or value_ranges.rounds_to_integers(maker):
             return maker
         return None if maker.domain or maker.op_type not in _RULES else maker
 
@@ -206,7 +194,7 @@ class TensorScales:
 
     def _zero_point(self, node: Node) -> Array | None:
         """The stored zero point, int64."""
-        zero = self.value(node.inputs[2], node.scope) if has_input(node, 2) else None
+        zero = self.value(node.inputs[2], node.scope) if value_ranges.has_input(node, 2) else None
         return None if zero is None else zero.astype(np.int64)
 
     def producer(self, name: str, scope: Scope) -> Node | None:
@@ -223,8 +211,8 @@ class TensorScales:
 
     def _limits(self, node: Node) -> tuple[int, int, str] | None:
         """The least and the greatest integer minus the zero point, and the type of both."""
-        zero = self.value(node.inputs[2], node.scope) if has_input(node, 2) else None
-        if zero is None and has_input(node, 2):
+        zero = self.value(node.inputs[2], node.scope) if value_ranges.has_input(node, 2) else None
+        if zero is None and value_ranges.has_input(node, 2):
             return None
         numbers = self.ranges.of(node.inputs[0], node.scope)
         dtype = numbers.dtype if zero is None else zero.dtype
@@ -273,7 +261,7 @@ def _rearranged(scales: TensorScales, node: Node) -> TensorScale | None:
 
 @_RULES("Resize", "Upsample")
 def _resized(scales: TensorScales, node: Node) -> TensorScale | None:
-    return _rearranged(scales, node) if takes_nearest(node) else None
+    return _rearranged(scales, node) if value_ranges.takes_nearest(node) else None
 
 
 @_RULES("Relu")
@@ -315,7 +303,9 @@ def _concat_scale(scales: TensorScales, node: Node) -> TensorScale | None:
 
 def _is_origin(node: Node) -> bool:
     """Whether the scale of a node's output follows from its own parameters."""
-    return rounds_to_integers(node) or (not node.domain and node.op_type == "DequantizeLinear")
+    return value_ranges.rounds_to_integers(node) or (
+        not node.domain and node.op_type == "DequantizeLinear"
+    )
 
 
 ELEMENTS_KEPT = frozenset(_RULES) - {"DequantizeLinear", "Resize", "Upsample"}

@@ -94,7 +94,14 @@ def checked(left: Array, right: Array, bias: Array | None, terms: Terms) -> Matr
     largest_bias = 0 if bias is None else max(map(abs, extent(bias)))
     factors = max(map(abs, extent(left))), max(-low, high)
     matrices = _readable(left), _readable(right)
-    up, down = _sizes(matrices[0], factors[0])
+    if left.shape[1] * factors[0] <= 1 << 24:  # exact in float32, whose sums are the fastest
+        floats, ones = matrices[0].astype(np.float32), np.ones(left.shape[1], np.float32)
+        total, size = ((each @ ones).astype(np.int64) for each in (floats, np.abs(floats)))
+    else:
+        wide = matrices[0].astype(np.int64)
+        total, size = wide.sum(1), np.abs(wide).sum(1)
+    # magnitudes of the positive and of the negative numbers of each row, modulo 2^64
+    up, down = (size + total) >> 1, (size - total) >> 1
     if left.shape[1] * factors[0] * factors[1] + largest_bias >= LIMIT:
         sizes = [np.abs(side.astype(np.float64)) for side in (left, right, offset)]
         sums = sizes[0] @ sizes[1] + sizes[2][:, None]
@@ -142,17 +149,6 @@ def _check(left: Array, right: Array, bias: Array | None, terms: Terms) -> None:
         )
     if bias is not None and bias.shape != (left.shape[0],):
         raise ModelError(f"a bias of shape {list(bias.shape)} for {left.shape[0]} rows")
-
-
-def _sizes(rows: Array, largest: int) -> tuple[Array, Array]:
-    """For each row, the magnitudes of positive and of negative numbers added up, modulo 2^64."""
-    if rows.shape[1] * largest <= 1 << 24:  # exact in float32, whose sums are the fastest
-        floats, ones = rows.astype(np.float32), np.ones(rows.shape[1], np.float32)
-        total, size = ((each @ ones).astype(np.int64) for each in (floats, np.abs(floats)))
-    else:
-        wide = rows.astype(np.int64)
-        total, size = wide.sum(1), np.abs(wide).sum(1)
-    return (size + total) >> 1, (size - total) >> 1
 
 
 def _readable(array: Array) -> Array:

@@ -272,9 +272,19 @@ def sums_over(
     columns = from_first_axis(replace(x, numbers=matrices))
     reduction = reduction_of(x, shape[0], depth, has_zeros, ranges)
     sums = gathered_sums(runner, reduction, columns, (1, *shape))
-    if sums is None:
+    if sums is None:  # in blocks of channels
         values = replace(x, numbers=turned).values
-        sums = _sums_by_channel(runner, values, len(axes))[None]
+        out = np.empty((shape[0], math.prod(shape[1:])), np.int64)
+        parts = parallel.pieces(shape[0], max(_BLOCK // max(depth * out.shape[1], 1), 1))
+
+        def block(index: int) -> None:
+            part = parts[index]
+            some = values[(slice(None),) * len(axes) + (part,)]
+            numbers = some.reshape(depth, part.stop - part.start, out.shape[1])
+            runner.sum_first_axis(numbers, part, out[part])
+
+        parallel.run_blocks(len(parts), block)
+        sums = out.reshape(1, *shape)
     return np.moveaxis(sums[0], 0, sum(axis < 1 for axis in inner)) if channel else sums[0, 0]
 
 
@@ -295,19 +305,3 @@ def gathered_sums(
     ones = np.ones((reduction.channels, reduction.terms.count), np.int16)
     sums, out = Gathered(ones, columns, None, reduction.terms), tensors.empty(shape, np.int64)
     return out if runner.sum_gathered(sums, out) else None
-
-
-def _sums_by_channel(runner: SumRunner, values: Array, axes: int) -> Array:
-    """Sums (C, ...) over the first `axes` axes of `values` (..., C, ...), in blocks of channels."""
-    depth, channels = math.prod(values.shape[:axes]), values.shape[axes]
-    out = np.empty((channels, math.prod(values.shape[axes + 1 :])), np.int64)
-    parts = parallel.pieces(channels, max(_BLOCK // max(depth * out.shape[1], 1), 1))
-
-    def block(index: int) -> None:
-        part = parts[index]
-        some = values[(slice(None),) * axes + (part,)]
-        numbers = some.reshape(depth, part.stop - part.start, out.shape[1])
-        runner.sum_first_axis(numbers, part, out[part])
-
-    parallel.run_blocks(len(parts), block)
-    return out.reshape(channels, *values.shape[axes + 1 :])

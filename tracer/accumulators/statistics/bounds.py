@@ -219,7 +219,10 @@ def _bounds(
     for first in range(0, max(rows, 1), height):
         cut = itemgetter(slice(first, first + height))
         operands = left.map_ends(cut), right, bias.map_ends(cut)
-        cast = methodcaller("astype", _integer_type(*operands))
+        a, b, offset = (np.maximum(abs(x.low.astype(float)), abs(x.high.astype(float)))
+                        for x in operands)  # fmt: skip
+        is_int64 = ((a * b).sum(-1) + offset < _SAFE).all()  # no sum exceeds it
+        cast = methodcaller("astype", np.int64 if is_int64 else object)
         weights, inputs, start = (interval.map_ends(cast) for interval in operands)
         products = _products(weights, inputs, accumulator)
         if padded:
@@ -246,15 +249,6 @@ def _coarser(sums: Interval, terms: Terms, accumulator: Accumulator) -> Interval
         return sums
     groups = sum(len(stage.groups) for stage in accumulator.order.stages(terms) if stage.shift)
     return Interval((sums.low >> shift) - groups, -(-sums.high >> shift) + groups)
-
-
-def _integer_type(left: Interval, right: Interval, bias: Interval) -> type:
-    """Returns int64, or object where a sum may exceed int64."""
-    a, b, start = (
-        np.maximum(np.abs(x.low.astype(float)), np.abs(x.high.astype(float)))
-        for x in (left, right, bias)
-    )
-    return np.int64 if ((a * b).sum(-1) + start < _SAFE).all() else object
 
 
 def _products(left: Interval, right: Interval, accumulator: Accumulator) -> Interval:

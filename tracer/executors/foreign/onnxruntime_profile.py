@@ -20,14 +20,6 @@ from tracer.executors.foreign import node_search, origin_notes
 from tracer.executors.foreign.node_search import Match, NodeSearch, SeparateKernel
 from tracer.executors.onnxruntime import kernel_nodes, profile_events, sessions
 from tracer.executors.onnxruntime.executor import Folder
-from tracer.executors.onnxruntime.profile_events import (
-    ENCLOSING,
-    EXECUTE,
-    MODEL_RUN,
-    Events,
-    Label,
-    RunTable,
-)
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model, Node, encoded, expanded_keys
 from tracer.records.environment import COPIES
@@ -135,7 +127,9 @@ def _read_from_outside(parts: Sequence[Node | Kernel]) -> tuple[str, ...]:
     return tuple(read)
 
 
-def _read_runs(path: Path) -> tuple[RunTable, tuple[SeparateKernel, ...], tuple[str, ...]]:
+def _read_runs(
+    path: Path,
+) -> tuple[profile_events.RunTable, tuple[SeparateKernel, ...], tuple[str, ...]]:
     """Returns the runs of a file that count, its kernels in the order they ran, and notes."""
     labels = profile_events.Labels(by_types=True)
     try:
@@ -176,8 +170,8 @@ def _read_runs(path: Path) -> tuple[RunTable, tuple[SeparateKernel, ...], tuple[
 
 
 def bound_durations(
-    events: Events, labels: Sequence[Label]
-) -> tuple[Events, BoolArray, tuple[str, ...]]:
+    events: profile_events.Events, labels: Sequence[profile_events.Label]
+) -> tuple[profile_events.Events, BoolArray, tuple[str, ...]]:
     """Returns the events without impossible durations, which runs had some, and a note on them.
 
     A duration is impossible if it is negative, or longer than what is around it: for a node its
@@ -187,7 +181,7 @@ def bound_durations(
     runs = profile_events.run_events(events)
     ts, tid = events.ts[runs], events.tid[runs]
     span = int(np.ptp(events.ts)) if len(events) else 0
-    others = events.label != MODEL_RUN
+    others = events.label != profile_events.MODEL_RUN
     ends = events.ts[others] + np.clip(events.dur[others], 0, span)
     longest = int(ends.max(initial=0)) + span - ts  # that each run can be, µs
     if len(runs) == 1:  # nothing else tells how long it can be
@@ -202,15 +196,19 @@ def bound_durations(
     left = events.ts[runs[around]] + bounded[runs[around]] - events.ts + _ROUNDING_US
     wrong = (given != bounded) | (given < 0) | ((around >= 0) & (bounded > left))
     spoiled = np.isin(np.arange(len(runs)), around[wrong])
-    events = replace(events, dur=np.where(wrong & (events.label != MODEL_RUN), 0, bounded))
+    events = replace(
+        events, dur=np.where(wrong & (events.label != profile_events.MODEL_RUN), 0, bounded)
+    )
     return events, spoiled, _impossible(events.label[wrong], given[wrong], labels)
 
 
-def _impossible(wrong: IntArray, durations: IntArray, labels: Sequence[Label]) -> tuple[str, ...]:
+def _impossible(
+    wrong: IntArray, durations: IntArray, labels: Sequence[profile_events.Label]
+) -> tuple[str, ...]:
     """Returns a note on events with impossible durations, by their labels."""
     if not len(wrong):
         return ()
-    kinds = [*ENCLOSING, *(label.name or label.op_type for label in labels)]
+    kinds = [*profile_events.ENCLOSING, *(label.name or label.op_type for label in labels)]
     names = [kinds[number] for number in wrong]
     counts = Counter(names)
     first = {name: int(took) for name, took in zip(reversed(names), durations[::-1], strict=True)}
@@ -222,9 +220,9 @@ def _impossible(wrong: IntArray, durations: IntArray, labels: Sequence[Label]) -
     )
 
 
-def keep_inside(events: Events) -> tuple[Events, tuple[str, ...]]:
+def keep_inside(events: profile_events.Events) -> tuple[profile_events.Events, tuple[str, ...]]:
     """Returns the events without nodes that are in no run, and a note that counts these."""
-    nodes = np.flatnonzero(events.label > EXECUTE)
+    nodes = np.flatnonzero(events.label > profile_events.EXECUTE)
     around = profile_events.runs_around(events, profile_events.run_events(events), nodes)
     kept = np.full(len(events), True)
     kept[nodes[around < 0]] = False
@@ -237,7 +235,7 @@ def keep_inside(events: Events) -> tuple[Events, tuple[str, ...]]:
 
 
 def find_whole(
-    events: Events, kernels: Sequence[SeparateKernel], table: RunTable
+    events: profile_events.Events, kernels: Sequence[SeparateKernel], table: profile_events.RunTable
 ) -> tuple[BoolArray, tuple[str, ...]]:
     """Returns which runs of `table` are whole, and a note on the others.
 
@@ -246,8 +244,8 @@ def find_whole(
     """
     runs = profile_events.run_events(events)
     main = np.array([kernel.owner is None for kernel in kernels], np.bool_)
-    nodes = np.flatnonzero(events.label > EXECUTE)
-    nodes = nodes[main[events.label[nodes] - EXECUTE - 1]]
+    nodes = np.flatnonzero(events.label > profile_events.EXECUTE)
+    nodes = nodes[main[events.label[nodes] - profile_events.EXECUTE - 1]]
     around = profile_events.runs_around(events, runs, nodes)
     order = np.lexsort((events.ts[nodes], around))
     ends = np.searchsorted(around[order], np.arange(1, len(runs)))
@@ -392,6 +390,6 @@ def _absent_kernels(
     for rank in reversed(range(len(saved))):
         before[rank] = min(before[rank], before[rank + 1])
     nodes = [saved[rank] for rank in left]
-    labels = [Label(node.proto.name, 0, node.op_type, "") for node in nodes]
+    labels = [profile_events.Label(node.proto.name, 0, node.op_type, "") for node in nodes]
     kernels = kernel_nodes.kernels(model, graph.saved, labels, [0.0] * len(left), matches=nodes)
     return zip((before[rank] for rank in left), kernels, strict=True)

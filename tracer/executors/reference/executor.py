@@ -17,7 +17,6 @@ from tracer.graph.operators import precisions
 from tracer.graph.tensor_type import types_of_calls
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.interpreter import compiled_code
-from tracer.interpreter.compiled_code import clock_ns
 from tracer.interpreter.fallback import Fallback
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Isolation, NodeRecord, Observer, Recorder, TensorRecorder
@@ -63,7 +62,7 @@ def _inferences(
     for _ in range(settings.warmup or 0):
         once()
     wall: list[float] = []
-    if settings.warmup is None and (first := elapsed_us(once, clock_ns)) >= _LONG_US:
+    if settings.warmup is None and (first := elapsed_us(once, compiled_code.clock_ns)) >= _LONG_US:
         wall.append(first)
     instrumented: list[float] = []
     records: list[Mapping[str, NodeRecord]] = []
@@ -71,7 +70,7 @@ def _inferences(
     for index in range(settings.runs):
         recorder = Recorder(index == 0, expected, settings.tolerance, exact)
         if len(wall) == index:
-            wall.append(elapsed_us(once, clock_ns))
+            wall.append(elapsed_us(once, compiled_code.clock_ns))
         outputs, time_us = recorded(interpreter, recorder, feeds)
         if index == 0 and settings.receive is not None:
             settings.receive(feedset, outputs)
@@ -131,7 +130,7 @@ class _Reference:
         interpreter = _interpreter(model, settings)
         once = partial(interpreter.run, None, dict(feedset.feeds))
         once()
-        yield lambda: elapsed_us(once, clock_ns)
+        yield lambda: elapsed_us(once, compiled_code.clock_ns)
 
     @contextmanager
     def recording(
@@ -158,7 +157,7 @@ class _Reference:
             samples = np.array(rows, np.float64).reshape(len(rows), len(keys))
             return RunTimes(keys, samples, np.array(durations))
 
-        yield TurnRecorder(lambda: elapsed_us(once, clock_ns), record, read)
+        yield TurnRecorder(lambda: elapsed_us(once, compiled_code.clock_ns), record, read)
 
     @contextmanager
     def outputs(
@@ -191,7 +190,7 @@ def recorded(interpreter: Interpreter, recorder: Recorder, feeds: Feeds) -> tupl
     """Returns the outputs of one inference, and its time in µs without the recorder's work."""
     outputs: list[Any] = []
     run = interpreter.with_observers(recorder).run
-    time_us = elapsed_us(lambda: outputs.extend(run(None, feeds)), clock_ns)
+    time_us = elapsed_us(lambda: outputs.extend(run(None, feeds)), compiled_code.clock_ns)
     return outputs, time_us - recorder.own_us
 
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import compiled, parallel, tensors
-from tracer.interpreter.numeric.tensors import flat, is_half
 from tracer.interpreter.numeric.windows import Window, padded, patches
 from tracer.support.types import Array
 
@@ -97,7 +96,7 @@ def matmul(a: Array, b: Array) -> Array:
     multiply = _REPLACEMENT.get()
     if multiply is not None:
         return multiply(a, b)
-    if is_half(a.dtype):
+    if tensors.is_half(a.dtype):
         return matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
     if a.ndim < 2 or b.ndim < 2 or a.dtype.kind not in "f":
         return np.matmul(a, b)
@@ -105,7 +104,7 @@ def matmul(a: Array, b: Array) -> Array:
     shape = (*batch, a.shape[-2], b.shape[-1])
     out = tensors.empty_within_limits(shape, a.dtype)
     if b.ndim == 2:  # one product of all rows
-        split(flat(a, 0, -1), b, flat(out, 0, -1))
+        split(tensors.flat(a, 0, -1), b, tensors.flat(out, 0, -1))
         return out
     if out.size * a.shape[-1] < _SPLIT:
         return np.matmul(a, b, out=out)
@@ -197,7 +196,7 @@ def convolve(
         images, target = tile.images, _part(out, number, group)
         is_matrix = images.stop - images.start == 1  # as the output of one image is
         if is_matrix:
-            sums = flat(target[images.start], 1, target.ndim - 1)[:, _pixels(window, tile)]
+            sums = tensors.flat(target[images.start], 1, target.ndim - 1)[:, _pixels(window, tile)]
         else:
             sums = np.empty((maps // group, matrix.shape[1]), kind)
         if product is None:
@@ -251,11 +250,11 @@ def columns(x: Array, window: Window, tile: Tile, fill: Any = 0) -> Array:
     images = x[tile.images]
     count = tile.rows.stop - tile.rows.start
     if window.pointwise and len(images) == 1:
-        return flat(images[0], 1, images[0].ndim)[:, _pixels(window, tile)]
+        return tensors.flat(images[0], 1, images[0].ndim)[:, _pixels(window, tile)]
     view = patches(padded(images, window, fill, tile.rows), window, count)
     rank = len(window.kernel)
     order = (*range(1, 2 + rank), 0, *range(2 + rank, 2 + 2 * rank))
-    return flat(flat(view.transpose(order), 1 + rank, view.ndim), 0, 1 + rank)
+    return tensors.flat(tensors.flat(view.transpose(order), 1 + rank, view.ndim), 0, 1 + rank)
 
 
 def check_channels(x: Array, weights: Array, group: int) -> None:

@@ -181,18 +181,17 @@ def erf_into(x: Array, out: Array) -> None:
         return
     near = np.clip(x, -4, 4)
     square = near * near
-    top, bottom = (_polynomial(terms, square) for terms in _ERF)
+    polynomials = []
+    for terms in _ERF:
+        total = np.full_like(square, terms[0])
+        for term in terms[1:]:
+            total *= square
+            total += term
+        polynomials.append(total)
+    top, bottom = polynomials
     top /= bottom
     np.multiply(near, top, out=out)
     np.clip(out, -1, 1, out=out)
-
-
-def _polynomial(terms: Sequence[float], x: Array) -> Array:
-    total = np.full_like(x, terms[0])
-    for term in terms[1:]:
-        total *= x
-        total += term
-    return total
 
 
 @operator("BitShift", since=11)

@@ -9,24 +9,23 @@ from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter import values
 from tracer.interpreter.operators import Body, operator
-from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
 
 @operator("If")
-def if_(cond: Array, *, then_branch: Body, else_branch: Body) -> tuple[Value, ...]:
+def if_(cond: Array, *, then_branch: Body, else_branch: Body) -> tuple[values.Value, ...]:
     """Runs the branch that `cond` (one element) selects."""
     return tuple(then_branch() if cond.item() else else_branch())
 
 
 @operator("Loop")
 def loop(
-    M: Array | None = None, cond: Array | None = None, *carried: Value, body: Body
-) -> tuple[Value, ...]:
+    M: Array | None = None, cond: Array | None = None, *carried: values.Value, body: Body
+) -> tuple[values.Value, ...]:
     """Runs the body until its condition is false, at most `M` times."""
     most = None if M is None else int(M.item())
     keep = cond is None or bool(cond.item())
-    states: Sequence[Value] = carried
+    states: Sequence[values.Value] = carried
     scans = Stacks(len(body.outputs) - 1 - len(carried))
     budget, began = limits.in_force(), time.monotonic()
     sizes = [values.nbytes(state) for state in carried]
@@ -45,8 +44,8 @@ def loop(
 
 @operator("SequenceMap", since=17)
 def sequence_map(
-    input_sequence: list[Value], *additional_inputs: Value, body: Body
-) -> tuple[Value, ...]:
+    input_sequence: list[values.Value], *additional_inputs: values.Value, body: Body
+) -> tuple[values.Value, ...]:
     """Runs the body on each element, with the matching elements of the other sequences."""
     outputs = [
         body(element, *(v[i] if isinstance(v, list) else v for v in additional_inputs))
@@ -59,15 +58,15 @@ def sequence_map(
 
 @operator("Scan", since=9)
 def scan(
-    *states_and_inputs: Value,
+    *states_and_inputs: values.Value,
     body: Body, num_scan_inputs: int, scan_input_axes: Sequence[int] | None = None,
     scan_input_directions: Sequence[int] | None = None,
     scan_output_axes: Sequence[int] | None = None,
     scan_output_directions: Sequence[int] | None = None,
-) -> tuple[Value, ...]:  # fmt: skip
+) -> tuple[values.Value, ...]:  # fmt: skip
     """Runs the body once per slice of the scan inputs; direction 1 is backwards."""
     count = len(states_and_inputs) - num_scan_inputs
-    states: Sequence[Value] = states_and_inputs[:count]
+    states: Sequence[values.Value] = states_and_inputs[:count]
     axes = scan_input_axes or [0] * num_scan_inputs
     moved_inputs = [
         np.moveaxis(array, axis, 0)
@@ -100,9 +99,9 @@ def scan(
 
 @operator("Scan", since=8)
 def scan_8(
-    sequence_lens: Array | None, *states_and_inputs: Value,
+    sequence_lens: Array | None, *states_and_inputs: values.Value,
     body: Body, num_scan_inputs: int, directions: Sequence[int] | None = None,
-) -> tuple[Value, ...]:  # fmt: skip
+) -> tuple[values.Value, ...]:  # fmt: skip
     """Scan of opset 8: all inputs have a leading batch axis, each entry its own length."""
     count = len(states_and_inputs) - num_scan_inputs
     batch = states_and_inputs[count].shape[0]
