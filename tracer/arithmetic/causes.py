@@ -236,7 +236,12 @@ class _Region:
         ]  # fmt: skip
         causes = dict.fromkeys(["stored values"] * (stored[0] != stored[1]))
         for place, there in self._pairs():
-            changed = _changed_attributes(self._nodes[0][place], self._nodes[1][there])
+            before, after = (
+                {a.name: a.SerializeToString(deterministic=True) for a in node.attribute}
+                for node in (self._nodes[0][place], self._nodes[1][there])
+            )
+            names = sorted(before.keys() | after.keys())
+            changed = [name for name in names if before.get(name) != after.get(name)]
             causes |= dict.fromkeys(_ATTRIBUTES.get(n, f"the attribute {n}") for n in changed)
         return " and ".join(causes)
 
@@ -285,14 +290,6 @@ def _switched(mine: Facts, theirs: Facts, names: Set[str]) -> dict[str, Any]:
 
 def _kind(node: onnx.NodeProto) -> str:
     return _KINDS.get(node.op_type, node.op_type)
-
-
-def _changed_attributes(node: onnx.NodeProto, other: onnx.NodeProto) -> list[str]:
-    own, there = (
-        {a.name: a.SerializeToString(deterministic=True) for a in each.attribute}
-        for each in (node, other)
-    )
-    return sorted(name for name in own.keys() | there.keys() if own.get(name) != there.get(name))
 
 
 def _parts(node: onnx.NodeProto) -> tuple[str, ...]:
