@@ -61,6 +61,11 @@ def in_bytes(facts):
     return {**facts, "way": "channels" if facts["way"] == "exact" else "exact"}
 
 
+def in_lanes(facts):
+    """Changes the number of lanes to that of another processor: 8 with AVX2, 16 with AVX-512."""
+    return {**facts, "lanes": 16 if facts["lanes"] == 8 else 8}
+
+
 def along_others(facts):
     return {"way": "columns" if facts["way"] == "rows" else "rows"}
 
@@ -72,7 +77,7 @@ PLANTED = [
     (PRODUCT, "MatMul", in_product(sums.lanes(64)), "number of lanes"),
     (FUSED, "FusedConv", in_convolution, "block size"),
     (GRU, "GRU", in_state, "FMA"),
-    (f"{ROWS} {{ y = Softmax(x) }}", "Softmax", {"lanes": 8}, "number of lanes"),
+    (f"{ROWS} {{ y = Softmax(x) }}", "Softmax", in_lanes, "number of lanes"),
     (
         "(float[4, 40] x) => (float[1, 1] y) { y = ReduceSum(x) }",
         "ReduceSum", {"way": "first"}, "order of additions",
