@@ -83,6 +83,7 @@ def test_random_rules_are_revealed(seed, operands, terms):
      ("8(overflow=symmetric,order=tiles(5x2:32,2x2,allx2:32))", None, "int8", None),
      ("u24(overflow=zero,order=chunked(8))", None, "int64", None),
      ("u25(overflow=wrap,order=sorted)", None, "int8", "u25(overflow=wrap)"),
+     ("u13(overflow=zero)", None, "int8", None),
      ("9(overflow=zero,order=tiles(4x4:17:wrap,3x2:32))", None, "uint8/int8", None),
      ("21(overflow=wrap,order=tiles(allx8:7:symmetric),product_shift=8)", "first", "int8", None),
      ("6(overflow=symmetric,order=tree,product_shift=8,product_rounding=half-up)", None, "int64",
@@ -91,8 +92,9 @@ def test_random_rules_are_revealed(seed, operands, terms):
 def test_what_few_vectors_show_is_revealed(spec, place, operands, found):
     """Only a bias shows the chunks; a narrow register nearly hides the width of a product.
 
-    A level may add in the last register, between two that are wider, and a tile may wrap whose
-    sums hardly ever fit the last register. One unit of a product may leave a register.
+    Of an unsigned register, negative products tell no shift. A level may add in the last register,
+    between two that are wider, and a tile may wrap whose sums hardly ever fit the last register.
+    One unit of a product may leave a register.
     """
     rule = accumulator(spec)
     result = claim(integer_box(rule, place), 64, operands)

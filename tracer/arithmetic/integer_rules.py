@@ -204,7 +204,10 @@ def _product_rule(
     (up, is_free), (down, is_free_down) = ends
     negative = values < 0
     is_unsigned = bool((outputs[negative] >= 0).all() and not is_right[negative].all())
-    down, is_free_down = (0, True) if is_unsigned else (down, is_free_down)
+    if is_unsigned:
+        down, is_free_down = 0, True
+    elif outputs.any() and not outputs[negative].any() and int(values[0]) >> shift >= -1:
+        down = 0  # what may round all of them to 0 says nothing of an unsigned register
     bits = None
     if not (is_free and is_free_down):
         beyond = up if not is_free else -down - 1
