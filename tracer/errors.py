@@ -79,13 +79,20 @@ _NO_MEMORY = (
 """What Python, libc, C++ and runtimes say of an allocation that failed, beside a MemoryError."""
 
 
+def chain_of(error: BaseException | None) -> Iterator[BaseException]:
+    """Yields an exception and what it came of, each once: of some causes the chain is a ring."""
+    seen = set[int]()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
 def is_lack_of_memory(error: BaseException | None) -> bool:
     """Returns whether an exception came of an allocation that failed, whatever it has become."""
-    while error is not None:
-        if isinstance(error, MemoryError) or tells_of_memory(str(error)):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    return any(
+        isinstance(each, MemoryError) or tells_of_memory(str(each)) for each in chain_of(error)
+    )
 
 
 def tells_of_memory(message: str) -> bool:

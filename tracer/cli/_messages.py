@@ -16,7 +16,8 @@ from pathlib import Path
 import click
 
 from tracer.containment import activity
-from tracer.errors import InputError, refusing
+from tracer.containment.signals import ENDINGS
+from tracer.errors import InputError, chain_of, refusing
 from tracer.support import files
 from tracer.text import LINE, message, printable
 
@@ -64,13 +65,16 @@ def tell_time(step: str) -> None:
 
 
 def tell_error(text: str, error: BaseException) -> None:
-    """Writes the line of an error, and its causes if the command is verbose."""
+    """Writes the line of an error, and its causes if the command is verbose.
+
+    An interruption has none: what it was raised from is what it interrupted.
+    """
     _write(text)
-    cause = error.__cause__ or error.__context__
-    while is_verbose() and cause is not None:
+    if not is_verbose() or isinstance(error, (click.Abort, *ENDINGS)):
+        return
+    for cause in list(chain_of(error))[1:]:
         kind = f"{type(cause).__module__}.{type(cause).__qualname__}".removeprefix("builtins.")
         _write(f"  caused by {kind}: {cause}")
-        cause = cause.__cause__ or cause.__context__
 
 
 def tell(text: str) -> None:

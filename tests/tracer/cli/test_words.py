@@ -10,6 +10,7 @@ import pytest
 
 import tracer.cli
 from tests.graphs import residual
+from tracer.errors import is_lack_of_memory
 from tracer.support.suggestions import ask, suggest
 
 
@@ -134,3 +135,32 @@ def test_a_verbose_command_tells_steps_notes_and_causes(capfd):
     _, _, err = run(capfd, "profile bad.py:Net -v")
     assert err.splitlines()[1] == "  caused by ValueError: why"
     assert len(run(capfd, "profile bad.py:Net")[2].splitlines()) == 1
+
+
+RING = """
+one, two = ValueError("one"), ValueError("two")
+one.__cause__, two.__cause__ = two, one
+raise one
+"""
+"""Exceptions that are each other's cause, as extension modules leave them too."""
+
+
+def test_causes_in_a_ring_are_told_once(capfd):
+    Path("ring.py").write_text(RING)
+    code, _, err = run(capfd, "profile ring.py:Net -v")
+    assert (code, err.splitlines()[1:]) == (
+        3, ["  caused by ValueError: one", "  caused by ValueError: two"]
+    )  # fmt: skip
+    one = ValueError("one")
+    one.__cause__ = RuntimeError("two")
+    one.__cause__.__cause__ = one
+    assert not is_lack_of_memory(one)
+    one.__cause__.__context__, one.__cause__.__cause__ = MemoryError(), None
+    assert is_lack_of_memory(one)
+
+
+def test_an_interruption_has_no_causes(capfd):
+    Path("asked.py").write_text("raise KeyboardInterrupt from ValueError('no cause')\n")
+    code, _, err = run(capfd, "profile asked.py:Net -v")
+    assert (code, err.splitlines()[-1]) == (130, "tracer: interrupted")
+    assert "caused by" not in err
