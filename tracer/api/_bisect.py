@@ -204,6 +204,7 @@ class _Search:
                 traces = [trace for _, trace in runs.values()]
                 measured, pace = running.measure(sides, "layer", call.settings, call.report, traces)
                 self._rounds.append(Round(tuple(runs), compare(measured)))
+                signals.keep(True)
                 self._notes += pace
             if VALUES in faults and not signals.ending():
                 self.compare_values(list(runs), sides)

@@ -116,11 +116,12 @@ def _search(
     """Searches in the time that the profile leaves, at least half of it within the limit."""
     began = time.monotonic()
     chosen = {name: value for name, value in _settings(call).items() if value is not None}
-    trace = profile(
-        base.model, batch=call.batch, dims=call.dims, inputs=call.inputs, seed=call.seed,
-        min_time=_PROFILE_S, **chosen, confirm=False, peaks=host.peaks, progress=report,
-        in_process=True,
-    )  # fmt: skip
+    with signals.keep_nothing():
+        trace = profile(
+            base.model, batch=call.batch, dims=call.dims, inputs=call.inputs, seed=call.seed,
+            min_time=_PROFILE_S, **chosen, confirm=False, peaks=host.peaks, progress=report,
+            in_process=True,
+        )  # fmt: skip
     findings = Findings(base, trace, machine, request.goal)
     left = max(request.seconds / 2, request.seconds - (time.monotonic() - began))
     left = min(left, _SEARCHED * signals.seconds_left())

@@ -211,12 +211,6 @@ def end(code: int) -> None:
         _page.end(code)
 
 
-def keep(something: bool) -> None:
-    """Says whether this process has results that it keeps if it is asked to end."""
-    if _page is not None:
-        _page.keep(something)
-
-
 def stand(file: str) -> None:
     """Says that a file with results was written, and stands if this process dies."""
     if _page is not None:

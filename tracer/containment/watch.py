@@ -109,7 +109,7 @@ class Alarm:
         ends = [moment + GRACE_S for moment in (deadline, self._rang_at) if moment]
         if asked_at:
             ends.append(asked_at + (KEEPING_GRACE_S if page.keeps else ASKED_GRACE_S))
-        if tidying:
+        if tidying and page.keeps:
             ends = [tidying]
         look = now + activity.PATIENCE_S / 10  # a new step tells nobody when it begins
         return min([look, *ends]) - now

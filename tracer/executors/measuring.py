@@ -342,7 +342,7 @@ def keeping(progress: Progress, what: str) -> Callable[[int, int], object]:
     count = counting(progress, what)
 
     def report(done: int, total: int) -> None:
-        activity.keep(True)
+        signals.keep(True)
         count(done, total)
 
     return report

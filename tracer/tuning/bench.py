@@ -63,18 +63,17 @@ class OnnxruntimeBench:
 
         Turns wait for threads that spin, where a setup has some.
         """
-        made = sessions(
-            [partial(timed, partial(_ready, setup)) for setup in setups],
-            _PACE,
-            _Order(self.seed, 0 if any(setup.spins for setup in setups) else 1),
-            not any(stored_weights.is_large(setup.model) for setup in setups),
-            _LEAST_SESSIONS,
-            lambda made: is_enough(by_side(made, len(setups))),
-            counting(self.progress, f"measuring {len(setups)} settings in turns"),
-            seconds,
-        )
-        if signals.ending():  # what is complete of a race decides nothing
-            signals.raise_again()
+        with signals.keep_nothing():  # what is complete of a race decides nothing
+            made = sessions(
+                [partial(timed, partial(_ready, setup)) for setup in setups],
+                _PACE,
+                _Order(self.seed, 0 if any(setup.spins for setup in setups) else 1),
+                not any(stored_weights.is_large(setup.model) for setup in setups),
+                _LEAST_SESSIONS,
+                lambda made: is_enough(by_side(made, len(setups))),
+                counting(self.progress, f"measuring {len(setups)} settings in turns"),
+                seconds,
+            )
         return by_side(made, len(setups))
 
     def outputs(self, setup: Setup) -> Sequence[Any]:

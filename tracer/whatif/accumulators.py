@@ -22,6 +22,7 @@ from tracer.accumulators.spec.policy import Policy, Rule, parse_policy
 from tracer.accumulators.statistics import float_partial_sums
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.analyzers.energy import EnergyModel
+from tracer.containment import signals
 from tracer.containment.activity import Progress
 from tracer.executors.emulated.executor import merged_by_node, refuse_draws
 from tracer.graph.model import Model
@@ -103,6 +104,7 @@ def try_accumulators(
             break
         rows.append(row)
         notes += own
+        signals.keep(True)
     return rows, np.concatenate([part.scores for part in plain]), notes
 
 

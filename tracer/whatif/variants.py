@@ -150,6 +150,7 @@ def run_variants(
             with task.deadline.turning_signals():
                 runner = VariantRunner(task, graph, accumulator, batches, file, report)
             report(1, 0, SWEEPING)  # the pass in wide accumulators
+            signals.keep(True)  # it is a result, too
             notes += runner.notes
             for each in graph_pins:
                 variants.append(runner.variant(each))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tracer.containment import activity, memory, supervisor
+from tracer.containment import activity, memory, signals, supervisor, watch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tested on Linux")
 
@@ -39,6 +39,26 @@ def test_an_activity_ends_with_its_block_and_has_the_steps_of_the_progress(monke
         assert str(activity.now()) == "onnxruntime ran the model (profiling, 1,235 of 5,000)"
     assert str(page.read()) == ""
     assert steps == [(1234, 5000, "profiling"), (1235, 5000, "profiling")]
+
+
+def test_a_process_that_noticed_a_signal_gets_more_time_only_for_what_it_keeps(monkeypatch):
+    page = activity.Page.anonymous(alarm=os.open(os.devnull, os.O_WRONLY))
+    monkeypatch.setattr(activity, "_page", page)
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
+    alarm = watch.Alarm(os.getpid())
+
+    def left(deadline, noticed):
+        page.set_times(deadline, noticed and 1030.0)
+        return [alarm.seconds_left(page, asked) for asked in (1000.0, 0.0)]
+
+    # docs/security.md: 2 s after the deadline, 1.2 s after a signal
+    assert left(1000.0, noticed=False) == left(1000.0, noticed=True) == pytest.approx([1.2, 2.0])
+    signals.keep(True)
+    assert left(0.0, noticed=False)[0] == 8.0
+    assert left(1000.0, noticed=True) == [30.0, 30.0]
+    with signals.keep_nothing():
+        signals.keep(True)
+    assert left(1000.0, noticed=True) == pytest.approx([1.2, 2.0])
 
 
 def test_patience_begins_again_with_each_step_and_only_native_code_needs_it(monkeypatch):

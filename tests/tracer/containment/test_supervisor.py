@@ -139,6 +139,29 @@ sys.exit(supervised(command, "tracer"))
 """
 """`tracer`, which is asked to end while it calls a function, named by its first two arguments."""
 
+GOING_ON = """
+import importlib, os, signal, sys, time
+from tracer.containment.supervisor import supervised
+
+def command():
+    from tracer.cli import main
+    from tracer.executors.onnxruntime import profile_events
+    read = profile_events.read
+
+    def reading(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return read(*arguments)
+
+    profile_events.read = reading
+    module = importlib.import_module(sys.argv[1])
+    setattr(module, sys.argv[2], lambda *arguments: time.sleep(600))
+    return main(sys.argv[3:])
+
+sys.exit(supervised(command, "tracer"))
+"""
+"""`tracer`, which is asked to end during a profile; what its first two arguments name would follow,
+and never end."""
+
 LEAVING_NET = """
 import atexit, sys, time, torch
 from tracer.containment import activity
@@ -386,6 +409,21 @@ def test_what_was_recorded_is_kept_whatever_follows(module, function, start, fol
     kept = tracer.load(folder / f"{function}.trace")
     assert kept.notes[0].startswith("incomplete: terminated")
     assert len(kept.runs[0].samples) > 0
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "arguments"),
+    [
+        ("tracer.api._tune", "Search", ["tune", "fused.onnx"]),
+        ("tracer.api.compare.running", "sessions", ["compare", "fused.onnx", "fused.onnx"]),
+    ],
+)
+def test_a_command_that_is_asked_to_end_during_its_profile_does_not_go_on(
+    module, function, arguments, start
+):
+    assert ended(start("-c", GOING_ON, module, function, *arguments)) == (
+        143, "tracer: terminated\n"
+    )  # fmt: skip
 
 
 @pytest.mark.nightly

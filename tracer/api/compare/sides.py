@@ -13,6 +13,7 @@ from tracer.api._framework import Opening, opened
 from tracer.api.compare import SideSettings
 from tracer.api.framework import profile_framework
 from tracer.api.profile import profile
+from tracer.containment import signals
 from tracer.containment.activity import Progress
 from tracer.errors import InputError, TracerError
 from tracer.executors import registry
@@ -120,13 +121,14 @@ class OnnxSide:
         feeds = self.feeds or settings.inputs
         if not feeds and batch is None and not dims and self.source.is_dir():
             feeds = next(iter(sorted(self.source.glob("test_data_set_*"))), None)
-        return profile(
-            self.model, batch=batch, runs=runs, warmup=_WARMUP, seed=settings.seed,
-            threads=self.used_threads(settings), dims=dims, inputs=feeds,
-            optimization=self.level(settings), **self._provided(settings),
-            confirm=False,  # once for each of many rounds would take too long
-            progress=progress, executor=self.executor,
-        )  # fmt: skip
+        with signals.keep_nothing():  # the turns that follow need all of it
+            return profile(
+                self.model, batch=batch, runs=runs, warmup=_WARMUP, seed=settings.seed,
+                threads=self.used_threads(settings), dims=dims, inputs=feeds,
+                optimization=self.level(settings), **self._provided(settings),
+                confirm=False,  # once for each of many rounds would take too long
+                progress=progress, executor=self.executor,
+            )  # fmt: skip
 
     def runner(self, settings: SideSettings) -> Runner:
         """Returns its runner on inputs of the first sizes that it takes."""

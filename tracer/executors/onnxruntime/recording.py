@@ -197,7 +197,7 @@ class Recording:
         rows = np.flatnonzero(counted[: min(len(table.dur), len(timer.us))])
         self.tables.append(table.take(rows))
         self.profiled.add(timer, rows.tolist())
-        activity.keep(bool(self.state.runs))
+        signals.keep(bool(self.state.runs))
 
     def _read(self, session: Any) -> profile_events.RunTable:
         """Reads and deletes the profile of a session."""
