@@ -22,8 +22,10 @@ from tracer.graph import stored_weights
 from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
 from tracer.quantization.runnable import runnable_form
 from tracer.records.model_info import ModelInfo
+from tracer.records.trace import INCOMPLETE
 from tracer.records.transformed import Speedup, Trial, Tuned
 from tracer.support.tolerance import Tolerance
+from tracer.text import plural
 from tracer.tuning import candidates
 from tracer.tuning import plan as python
 from tracer.tuning.bench import EXECUTOR, OnnxruntimeBench
@@ -33,8 +35,9 @@ from tracer.tuning.findings import Findings
 from tracer.tuning.search import Found, Search
 from tracer.tuning.setup import Machine, Setup
 
-_PROFILE_S = 0.5
-"""Seconds of recorded runs of the profile by which changes are chosen."""
+_PROFILE_S, _PROFILED = 0.5, 0.02
+"""Seconds of recorded runs of the profile by which changes are chosen, and their share of the time
+that a limit leaves: on a busy machine the profile takes twenty times as long."""
 _EMULATION_S = 20.0
 """Seconds to emulate the sums of a model in 8 bits, beyond those of the search."""
 _SEARCHED = 0.7
@@ -76,9 +79,14 @@ def tune(call: TuneArguments) -> Tuned:
     if setup is not None and setup.model is not base.model:
         folder = None if setup.model.path is None else setup.model.path.parent
         proto = stored_weights.with_inline_weights(setup.model.proto, folder)
-    seconds = min(_EMULATION_S, _SEARCHED * signals.seconds_left())
-    saturated = candidates.saturation_notes(outcome.candidates, machine, seconds, report)
-    notes = [*base.model.notes, *base.feedset.notes, *saturated]
+    notes = [*base.model.notes, *base.feedset.notes]
+    if outcome.is_whole:
+        seconds = min(_EMULATION_S, _SEARCHED * signals.seconds_left())
+        notes += candidates.saturation_notes(outcome.candidates, machine, seconds, report)
+    else:
+        count = sum(len(each.own) > 1 for each in outcome.candidates)
+        whole = plural(len(outcome.candidates), "form")
+        notes.insert(0, f"{INCOMPLETE}out of time; {count} of {whole} were measured")
     if setup is not None and setup.session.flushes_denormals:
         notes.append(_DENORMALS)
     result = _result(base, machine, request, outcome, proto, notes)
@@ -116,10 +124,11 @@ def _search(
     """Searches in the time that the profile leaves, at least half of it within the limit."""
     began = time.monotonic()
     chosen = {name: value for name, value in _settings(call).items() if value is not None}
+    seconds = min(_PROFILE_S, _PROFILED * signals.seconds_left())
     with signals.keep_nothing():
         trace = profile(
             base.model, batch=call.batch, dims=call.dims, inputs=call.inputs, seed=call.seed,
-            min_time=_PROFILE_S, **chosen, confirm=False, peaks=host.peaks, progress=report,
+            min_time=seconds, **chosen, confirm=False, peaks=host.peaks, progress=report,
             in_process=True,
         )  # fmt: skip
     findings = Findings(base, trace, machine, request.goal)

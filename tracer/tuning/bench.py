@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -39,8 +40,53 @@ class Bench(Protocol):
     def outputs(self, setup: Setup) -> Sequence[Any]:
         """Returns the outputs of one run, in order."""
 
-    def memory(self, setup: Setup) -> int | None:
-        """Returns the bytes that a session takes at most; None where they are not known."""
+    def memory(self, setup: Setup, seconds: float) -> int | None:
+        """Returns the bytes that a session takes at most; None if not known within `seconds`."""
+
+
+@dataclass
+class LimitedBench:
+    """A bench that begins nothing of which it knows that it would end after `ends` of `clock`.
+
+    What was opened, raced and probed before tells how long the next takes at least.
+    """
+
+    bench: Bench
+    clock: Callable[[], float]
+    ends: float
+    _opened: list[float] = field(default_factory=list, repr=False)
+    _session_s: float = 0.0
+    _probe_s: float = 0.0
+
+    def fits(self, sides: int) -> bool:
+        """Whether the fewest sessions of a race of so many setups would end in time."""
+        return self.clock() + _LEAST_SESSIONS * sides * self._session_s <= self.ends
+
+    def race(self, setups: Sequence[Setup], seconds: float, is_enough: Enough) -> list[Blocks]:
+        """Returns the times of setups. Ask before whether they fit."""
+        began = self.clock()
+        blocks = self.bench.race(setups, seconds, is_enough)
+        self._session_s = (self.clock() - began) / (len(blocks) * len(blocks[0]))
+        return blocks
+
+    def outputs(self, setup: Setup) -> Sequence[Any]:
+        """Returns the outputs of one run."""
+        began = self.clock()
+        outputs = self.bench.outputs(setup)
+        self._opened.append(self.clock() - began)
+        # a session lasts as long as it took to open
+        self._session_s = 2 * sum(self._opened) / len(self._opened)
+        return outputs
+
+    def memory(self, setup: Setup, seconds: float = math.inf) -> int | None:
+        """Returns the bytes that a session takes; None if not known in time, or in `seconds`."""
+        began = self.clock()
+        seconds = min(seconds, self.ends - began)
+        if seconds <= self._probe_s:
+            return None
+        memory = self.bench.memory(setup, seconds)
+        self._probe_s = self.clock() - began
+        return memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +129,9 @@ class OnnxruntimeBench:
         with opened as run:
             return run(setup.feedset.feeds)
 
-    def memory(self, setup: Setup) -> int | None:
+    def memory(self, setup: Setup, seconds: float) -> int | None:
         """Returns the bytes that a session takes at most, in a process of its own."""
-        return memory.peak_bytes(setup)
+        return memory.peak_bytes(setup, seconds)
 
 
 @contextmanager

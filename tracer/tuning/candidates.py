@@ -36,6 +36,8 @@ DEFAULT_RTOL = 1e-3
 """Error of an output ÷ its largest value that is no change of results: another order of float sums
 stays below, floats of 16 bits and integers do not."""
 Left = Callable[[], float]
+NO_TIME = "no time was left"
+"""How the fault of a candidate begins for which the search had no time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ class Workshop:
             except TracerError as error:
                 candidate.fault = f"failed: {error.what}"
             if not candidate.fault and not rest:
-                candidate.fault = "no time was left to make it: raise --max-seconds"
+                candidate.fault = f"{NO_TIME} to make it: raise --max-seconds"
             elif not candidate.fault and needed > rest:
                 candidate.fault = (
                     f"making it takes about {needed:,.0f} s, and {rest:,.0f} s are left: "

@@ -35,10 +35,10 @@ class _Job:
     caller: int
 
 
-def peak_bytes(setup: Setup) -> int | None:
+def peak_bytes(setup: Setup, seconds: float = _SECONDS) -> int | None:
     """Returns the bytes of memory that a session on `setup` takes at most, beside the inputs.
 
-    None where the system does not tell, or the session fails.
+    None where the system does not tell, or the session fails or takes longer than `seconds`.
     """
     if not _STATUS.exists():
         return None
@@ -53,7 +53,8 @@ def peak_bytes(setup: Setup) -> int | None:
     try:
         done = subprocess.run(  # noqa: S603 - this interpreter
             [sys.executable, "-m", __name__],
-            input=pickle.dumps(job), capture_output=True, timeout=_SECONDS, check=True,
+            input=pickle.dumps(job), capture_output=True, check=True,
+            timeout=min(seconds, _SECONDS),
         )  # fmt: skip
         return int(done.stdout.split()[-1])
     except (subprocess.SubprocessError, ValueError, IndexError):

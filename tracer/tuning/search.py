@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tracer.analyzers.compare.contrast import Contrast, of_sessions
+from tracer.containment import signals
 from tracer.containment.activity import Progress
 from tracer.errors import TracerError
-from tracer.tuning.bench import Bench, Blocks
-from tracer.tuning.candidates import Candidate, Request, Workshop, wanted
+from tracer.tuning.bench import Bench, Blocks, LimitedBench
+from tracer.tuning.candidates import NO_TIME, Candidate, Request, Workshop, wanted
 from tracer.tuning.changes import Steps, ordered
 from tracer.tuning.findings import MEMORY, Findings
 from tracer.tuning.setup import Setup
@@ -35,17 +36,24 @@ _CLOSE = 1.1
 """Forms of a change that are tried in a combination: those this near to its best form."""
 _PRECISION = 0.005
 """Half the interval of the final speed-up, as a share, after which no more turns are needed."""
+_LAST = 1.2
+"""Share of the time after which nothing may end that could be left out."""
+_UNMEASURED = f"{NO_TIME} to measure it: raise --max-seconds"
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
 class Found:
-    """All candidates, the combination that is best, and the time of its samples ÷ the unchanged."""
+    """All candidates, the combination that is best, and the time of its samples ÷ the unchanged.
+
+    Unless it `is_whole`, some candidates or the combination were not measured for lack of time.
+    """
 
     candidates: Sequence[Candidate]
     best: Candidate
     contrast: Contrast
     memory_before: int | None
+    is_whole: bool = True
 
 
 @dataclass
@@ -58,40 +66,62 @@ class Search:
     progress: Progress
     clock: Clock = time.monotonic
     _began: float = field(init=False)
+    _bench: LimitedBench = field(init=False, repr=False)
     _workshop: Workshop = field(init=False, repr=False)
+    _before: int | None = field(init=False, default=None)
 
     def run(self) -> Found:
-        """Returns the best combination. Raises the errors of the unchanged setup."""
+        """Returns the best combination; what a time limit leaves has none.
+
+        Raises the errors of the unchanged setup.
+        """
         self._began = self.clock()
-        self._workshop = Workshop(self._base, self.request, self.bench)
+        self._bench = LimitedBench(
+            self.bench, self.clock, self._began + _LAST * self.request.seconds
+        )
+        self._workshop = Workshop(self._base, self.request, self._bench)
         candidates = wanted(self.findings, self.request)
+        try:
+            best, contrast = self._best(candidates)
+        except signals.TimeUp:
+            if not signals.settle():
+                raise
+            signals.keep(True)
+            for each in candidates:
+                if not each.fault and len(each.own) < 2:
+                    each.fault = _UNMEASURED
+            best, contrast = None, Contrast()
+        is_late = any(each.fault.startswith(NO_TIME) for each in candidates)
+        unchanged = Candidate((), setup=self._base, memory=self._before)
+        is_whole = best is not None and not is_late
+        return Found(candidates, best or unchanged, contrast, self._before, is_whole)
+
+    def _best(self, candidates: Sequence[Candidate]) -> tuple[Candidate | None, Contrast]:
+        """Returns the best combination; None where there was no time to measure it."""
         self._workshop.make_each(candidates, self.progress, lambda: self._seconds_left(_TOGETHER))
         able = [each for each in candidates if not each.fault]
-        before = self.bench.memory(self._base)
-        share = _ALONE if self.request.goal == MEMORY else 0.1  # of the time
-        for index, candidate in enumerate(able):
-            if before is None or not self._seconds_left(share):
-                break
-            self.progress(index, len(able), "measuring memory")
-            candidate.memory = self.bench.memory(self._setup(candidate))
+        self._measure_memory(able)
         self._measure_alone(able)
-        by_memory = self.request.goal == MEMORY and before is not None
-        judge: Judge = ByMemory(self.bench, before) if by_memory and before else ByTime(self.bench)
+        before = (self._before or None) if self.request.goal == MEMORY else None
+        judge: Judge = ByTime(self._bench) if before is None else ByMemory(self._bench, before)
         steps = self._dropped(judge, self._combined(judge, able))
-        if not steps and not by_memory:  # in a short time, combining has too few turns to show it
+        if not steps and before is None:  # in a short time, combining has too few turns to show it
             shown = [each for each in able if each.contrast.high < 1 and _gains(each.contrast)]
             fastest = min(shown, key=lambda each: each.contrast.ratio, default=None)
             steps = fastest.steps if fastest is not None else ()
-        best = Candidate(steps)
+        best, contrast = Candidate(steps, memory=self._before), Contrast()
         self._workshop.make(best)
-        contrast = Contrast()
-        if steps:
+        if not steps:
+            return best, contrast
+        if self._bench.fits(2):
             sides = [self._base, self._setup(best)]
-            contrast = of_sessions(*self.bench.race(sides, self._seconds_left(1.0), _is_exact))
-        if steps and not by_memory and not contrast.high < 1:
-            best, contrast = Candidate((), setup=self._base), Contrast()
-        best.memory = self.bench.memory(best.setup or self._base) if best.steps else before
-        return Found(candidates, best, contrast, before)
+            contrast = of_sessions(*self._bench.race(sides, self._seconds_left(1.0), _is_exact))
+            if before is None and not contrast.high < 1:
+                return Candidate((), setup=self._base, memory=self._before), Contrast()
+        elif before is None:
+            return None, contrast
+        best.memory = self._bench.memory(self._setup(best))
+        return best, contrast
 
     @property
     def _base(self) -> Setup:
@@ -101,15 +131,34 @@ class Search:
         """Returns the seconds until this share of the time is over."""
         return max(0.0, self._began + share * self.request.seconds - self.clock())
 
+    def _measure_memory(self, candidates: Sequence[Candidate]) -> None:
+        """Measures the memory of the unchanged setup, and of candidates as the time allows.
+
+        A goal of time leaves a tenth of it for candidates.
+        """
+        self._before = self._bench.memory(self._base, self._seconds_left(_ALONE))
+        share = _ALONE if self.request.goal == MEMORY else 0.1
+        for index, candidate in enumerate(candidates):
+            seconds = self._seconds_left(share)
+            if self._before is None or not seconds:
+                break
+            self.progress(index, len(candidates), "measuring memory")
+            candidate.memory = self._bench.memory(self._setup(candidate), seconds)
+
     def _measure_alone(self, candidates: Sequence[Candidate]) -> None:
-        """Measures candidates beside the unchanged setup, the slower half in one round alone."""
+        """Measures candidates beside the unchanged setup, the slower half in one round alone.
+
+        Those for which there is no time have a fault that says so.
+        """
         racing = list(candidates)
+        while racing and not self._bench.fits(1 + len(racing)):
+            racing.pop().fault = _UNMEASURED
         rounds = max(1, math.ceil(math.log2(max(len(racing), 1) / _FEW)) + 1)
         for last in reversed(range(rounds)):
-            if not racing:
+            if not racing or not self._bench.fits(1 + len(racing)):
                 return
             seconds = self._seconds_left(_ALONE) / (last + 1)
-            first, *others = self.bench.race(
+            first, *others = self._bench.race(
                 [self._base, *map(self._setup, racing)], seconds, lambda blocks: False
             )
             for candidate, own in zip(racing, others, strict=True):
@@ -133,7 +182,7 @@ class Search:
                 tried.append(candidates[index])
         for index, candidate in enumerate(tried):
             seconds = self._seconds_left(_TOGETHER) / (len(tried) - index)
-            if not seconds:
+            if not seconds or not self._bench.fits(2):
                 break
             self.progress(index, len(tried), f"combining {candidate.steps[0]}")
             names = {step.change.name for step in candidate.steps}
@@ -148,7 +197,7 @@ class Search:
 
     def _dropped(self, judge: Judge, steps: Steps) -> Steps:
         """Returns `steps` without those that are not needed."""
-        while steps:
+        while steps and self._bench.fits(1 + len(steps)):
             seconds = self._seconds_left(_DROPPING) / (len(steps) + 1)
             shorter = []
             for step in steps:
@@ -158,7 +207,7 @@ class Search:
             full = self._workshop.setup(steps)
             index = judge.spare(full, [setup for _, setup in shorter], seconds)
             if index is None:
-                return steps
+                break
             steps = shorter[index][0]
         return steps
 
@@ -190,7 +239,7 @@ _LOOK_EVERY, _MOST_SESSIONS = 8, 40
 class ByTime:
     """Judges by the time of a sample."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: LimitedBench) -> None:
         self._bench = bench
 
     def rank(self, candidate: Candidate) -> float:
@@ -228,7 +277,7 @@ class ByTime:
 class ByMemory:
     """Judges by the memory that a session takes at most."""
 
-    def __init__(self, bench: Bench, before: int) -> None:
+    def __init__(self, bench: LimitedBench, before: int) -> None:
         self._bench, self._before = bench, before
 
     def rank(self, candidate: Candidate) -> float:

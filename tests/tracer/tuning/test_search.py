@@ -5,6 +5,7 @@ import pytest
 
 from tests.graphs import parse, residual
 from tests.tracer.tuning.told import Bench, findings
+from tracer.containment import signals
 from tracer.containment.activity import silent
 from tracer.errors import UsageError
 from tracer.executors.onnxruntime import feeding
@@ -204,6 +205,55 @@ def test_the_time_is_kept(found):
             found["default"], lambda setup: 100 / threads_of(setup), seconds=seconds
         )
         assert bench.now < 1.3 * seconds + 3
+
+
+def test_forms_for_which_no_time_is_left_are_not_measured(found):
+    def opens(bench, setup):
+        bench.now += 0.5  # a race of twelve takes 36 s
+        return [np.ones(3, np.float32)]
+
+    result, bench = searched(found["default"], lambda setup: 100, seconds=20, told={"opens": opens})
+    own = [candidate for candidate in result.candidates if len(candidate.own) > 1]
+    late = [c.fault for c in result.candidates if c.fault.startswith("no time was left")]
+    assert own and late and not result.is_whole
+    assert bench.now <= 1.2 * 20
+    assert steps(result) == [] and result.best.setup is found["default"].setup
+
+
+def test_memory_that_takes_too_long_to_measure_is_left_out(found):
+    def probes(bench, setup):
+        bench.now += 3
+        return 1 << 20
+
+    result, bench = searched(
+        found["default"], lambda setup: 100, seconds=20, told={"probes": probes}
+    )
+    assert result.memory_before == 1 << 20 and result.is_whole
+    assert not [candidate for candidate in result.candidates if candidate.memory]
+    assert bench.now <= 1.2 * 20
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_time_limit_leaves_the_forms_that_were_measured(found, after):
+    def stops(bench):
+        if len(bench.raced) >= after:
+            up = signals.TimeUp()
+            signals._received.append(up)
+            raise up
+
+    result, _ = searched(found["default"], lambda setup: 100, told={"stops": stops})
+    assert not result.is_whole and signals.ending() == ""
+    assert any(len(candidate.own) > 1 for candidate in result.candidates) == bool(after)
+    assert all(c.fault for c in result.candidates if len(c.own) < 2)
+    assert steps(result) == []
+
+
+def test_a_signal_ends_a_search(found):
+    def stops(bench):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        searched(found["default"], lambda setup: 100, told={"stops": stops})
 
 
 def test_a_goal_of_memory_is_judged_by_memory(found):

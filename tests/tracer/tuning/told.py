@@ -38,20 +38,36 @@ def findings(proto, *, on=None, goal="latency", dims=None, batch=None, session=N
 class Bench:
     """Setups take `cost` µs, a little more or less in each session; sessions take 10 ms.
 
-    `outputs` and `memory` are functions of a setup.
+    `outputs` and `memory` are functions of a setup, `opens` and `probes` of this bench as well, as
+    they may advance its clock. `stops` is called before each race.
     """
 
-    def __init__(self, cost, seed=0, scatter=0.005, outputs=None, memory=None):
+    def __init__(
+        self, cost, seed=0, scatter=0.005, outputs=None, memory=None, opens=None, probes=None,
+        stops=lambda bench: None,
+    ):  # fmt: skip
         self.now, self.cost, self.scatter = 0.0, cost, scatter
         self.chance = random.Random(seed)
-        self.outputs = outputs or (lambda setup: [np.ones(3, np.float32)])
-        self.memory = memory or (lambda setup: 1 << 20)
+        outputs, memory = (
+            outputs or (lambda _: [np.ones(3, np.float32)]),
+            memory or (lambda _: 1 << 20),
+        )
+        self._opens = opens or (lambda bench, setup: outputs(setup))
+        self._probes = probes or (lambda bench, setup: memory(setup))
+        self._stops = stops
         self.raced = []
 
     def clock(self):
         return self.now
 
+    def outputs(self, setup):
+        return self._opens(self, setup)
+
+    def memory(self, setup, seconds):
+        return self._probes(self, setup)
+
     def race(self, setups, seconds, is_enough):
+        self._stops(self)
         self.raced.append(len(setups))
         end, blocks = self.now + seconds, [[] for _ in setups]
         while True:
