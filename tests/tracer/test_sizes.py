@@ -209,3 +209,44 @@ def test_what_cannot_be_chosen_is_asked_for_in_one_message():
     proto = net("float[N,A] x, float[N,B] z", body)
     with pytest.raises(InputError, match=r"set them: --dim A=16 --dim B=16"):
         tracer.profile(proto, runs=2, in_process=True)
+
+
+POSITIONS = (
+    HEAD
+    + """
+positions (int64[batch,sequence] ids) => (float[batch,sequence,8] y) {
+  shape = Shape <start = 1, end = 2> (ids)
+  length = Squeeze (shape)
+  places = Range (zero, length, one)
+  known = Gather (table, places)
+  e = Gather (tokens, ids)
+  y = Add (e, known)
+}
+"""
+)
+"""A table of 32 positions, which no shape tells."""
+
+
+def test_sizes_are_tried_in_one_session(monkeypatch):
+    proto = parse(
+        POSITIONS, zero=np.array(0), one=np.array(1), table=np.zeros((32, 8), np.float32),
+        tokens=np.zeros((9, 8), np.float32),
+    )  # fmt: skip
+    opened, tried = list[None](), list[int]()
+    session = ort.InferenceSession
+
+    def opening(*arguments, **options):
+        opened.append(None)
+        return session(*arguments, **options)
+
+    def report(done, total, task):
+        tried.extend([done] if task == "trying sizes" else [])
+
+    monkeypatch.setattr(ort, "InferenceSession", opening)
+    tracer.fusions(proto, progress=report, in_process=True)
+    counts = [len(opened)]
+    tracer.fusions(proto, dims={"sequence": 32}, in_process=True)
+    counts.append(len(opened) - counts[0])
+    # one for the first sizes, one for all others
+    assert (tried[:3], counts[0] - counts[1]) == ([1, 2, 3], 2)
+    assert tracer.profile(proto, runs=2, in_process=True).runs[0].inputs["ids"] == "int64[1,32]"

@@ -149,8 +149,9 @@ def _of_a_run(request: Request) -> _Sizes:
     model, runtime = request.model, registry.find_optimizing(_EXECUTOR)
     settings = registry.settings_for(_EXECUTOR, {"optimization": "none"})
     feedset, graph = on_sizes_that_run(
-        request.first_batch(), lambda feeds: runtime.optimize(model, feeds, settings)
-    )
+        request.first_batch(), lambda feeds: runtime.optimize(model, feeds, settings),
+        registry.try_feeds(_EXECUTOR, model, settings),
+    )  # fmt: skip
     seen = typed_model.observe(model, graph.kernels)
     types, differences = seen.applied(model, infer(model, feedset.shapes))
     told = f"shapes, branches and trip counts are those of a run in {_EXECUTOR}"

@@ -272,8 +272,9 @@ class _Runs:
             request = request_for(call.model, model, size, call.dims, call.inputs, call.seed)
             request = request.first_batch()
         feedset, profiled = on_sizes_that_run(
-            request, lambda feeds: self._executor.profile(model, feeds, settings, self._progress)
-        )
+            request, lambda feeds: self._executor.profile(model, feeds, settings, self._progress),
+            registry.try_feeds(call.executor, model, settings), self._progress,
+        )  # fmt: skip
         run = _assembly.configured(profiled.run, settings)
         if phase is not None:
             run = replace(run, phase=phase.name, past=phase.past)

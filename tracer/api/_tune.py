@@ -106,7 +106,8 @@ def _setup(call: TuneArguments) -> Setup:
             pass
 
     asked = request_for(call.model, loaded, call.batch, call.dims, call.inputs, call.seed)
-    feedset, _ = on_sizes_that_run(asked.first_batch(), runs)
+    attempt = registry.try_feeds(EXECUTOR, loaded, chosen)
+    feedset, _ = on_sizes_that_run(asked.first_batch(), runs, attempt, call.report)
     return Setup(loaded, feedset, chosen)
 
 

@@ -74,15 +74,15 @@ def fusions(call: FusionsArguments) -> Fusions:
         "register": call.register or None,
     }  # fmt: skip
     settings = registry.settings_for(call.executor, chosen)
-    dims = dict(call.dims or {})
     paths = [call.inputs] if isinstance(call.inputs, str | Path) else list(call.inputs or ())
     requests = [
-        request_for(call.model, loaded, call.batch, dims, path, call.seed)
+        request_for(call.model, loaded, call.batch, call.dims, path, call.seed)
         for path in paths or (None,)
     ]
     first, graph = on_sizes_that_run(
-        requests[0], lambda feedset: runtime.optimize(loaded, feedset, settings)
-    )
+        requests[0], lambda feedset: runtime.optimize(loaded, feedset, settings),
+        registry.try_feeds(call.executor, loaded, settings), call.report,
+    )  # fmt: skip
     feed_sets = [first, *(request.feeds() for request in requests[1:])]
     feed_sets += requests[0].further_feeds(first)
     most = call.limits or Limits(live_bytes=min(_COMPARED_BYTES, fair_share()))
@@ -93,7 +93,7 @@ def fusions(call: FusionsArguments) -> Fusions:
         loaded, graph.kernels, None if isinstance(matches, TracerError) else matches,
         info=ModelInfo.of(loaded), environment=environment.observe(),
         settings={
-            "batch": call.batch, "dims": dims, "feeds": [str(path) for path in paths],
+            "batch": call.batch, "dims": dict(call.dims or {}), "feeds": [str(path) for path in paths],
             "seed": call.seed, "threads": call.threads, "optimization": call.optimization,
             "register": [str(path) for path in call.register],
         },

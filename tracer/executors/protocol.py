@@ -158,6 +158,14 @@ class AlternatingExecutor(Executor[SubjectT, FeedsT, SettingsT], Protocol):
 
 
 @runtime_checkable
+class TryingExecutor(Executor[SubjectT, FeedsT, SettingsT], Protocol):
+    """An executor that opens a subject once to try feeds of several sizes."""
+
+    def try_feeds(self, subject: SubjectT, settings: SettingsT) -> Callable[[FeedsT], object]:
+        """Returns a function that makes one run on feeds; it raises the errors of `profile`."""
+
+
+@runtime_checkable
 class SteppingExecutor(Executor[SubjectT, FeedsT, SettingsT], Protocol):
     """An executor that feeds outputs back as inputs without leaving its own values."""
 

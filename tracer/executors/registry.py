@@ -3,7 +3,7 @@
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +17,7 @@ from tracer.executors.protocol import (
     OptimizingExecutor,
     SteppingExecutor,
     TensorExecutor,
+    TryingExecutor,
 )
 from tracer.interpreter.fallback import Fallback
 from tracer.support.suggestions import suggest
@@ -64,6 +65,14 @@ def find_tensors(name: str) -> TensorExecutor[Any, Any, Any]:
     return cast(
         "TensorExecutor[Any, Any, Any]", _able(name, TensorExecutor, "return the tensors of nodes")
     )
+
+
+def try_feeds(name: str, subject: Any, settings: Any) -> Callable[[Any], object] | None:
+    """Returns a function that runs `subject` on feeds, opened once; None where `name` has none."""
+    executor = find(name)
+    if not isinstance(executor, TryingExecutor):
+        return None
+    return executor.try_feeds(subject, settings)
 
 
 def find_stepping(name: str) -> SteppingExecutor[Any, Any, Any]:

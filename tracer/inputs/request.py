@@ -10,6 +10,7 @@ from typing import TypeAlias, TypeVar
 from numpy.typing import ArrayLike
 
 from tracer import shapes
+from tracer.containment.activity import Progress, silent
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.model import Model
 from tracer.graph.stored_weights import overridable, with_fed_weights
@@ -157,17 +158,25 @@ def request_for(
 
 
 def on_sizes_that_run(
-    request: Request, run: Callable[[FeedSet], _Result]
+    request: Request,
+    run: Callable[[FeedSet], _Result],
+    attempt: Callable[[FeedSet], object] | None = None,
+    progress: Progress = silent,
 ) -> tuple[FeedSet, _Result]:
     """Returns feeds and the result of `run`, at the first sizes that it and all nodes take.
 
     Shapes alone do not tell everything: a text model with a table of 64 positions takes no 128
-    tokens. Raises the error at the first sizes, with all that may be set, if no sizes are taken.
+    tokens. An `attempt`, which takes less time than `run` and raises the same errors, comes before
+    it at further sizes. Raises the error at the first sizes, with all that may be set, if no sizes
+    are taken.
     """
     failed: tuple[FeedSet, InputError | ModelError] | None = None
-    for feedset in request.choices():
+    for index, feedset in enumerate(request.choices()):
         try:
             shapes.check(request.model, feedset.shapes, feedset.feeds)
+            if failed and attempt is not None:
+                progress(index, 0, "trying sizes")
+                attempt(feedset)
             return feedset, run(feedset)
         except (InputError, ModelError) as error:
             if not feedset.chosen or (failed and error.what == failed[1].what):

@@ -134,9 +134,12 @@ class OnnxSide:
         """Returns its runner on inputs of the first sizes that it takes."""
         chosen = self._running(settings)
         executor = registry.find_alternating(self.executor)
+        attempt = registry.try_feeds(self.executor, self.model, chosen)
 
         def opens(feedset: FeedSet) -> None:
-            if feedset.chosen:
+            if feedset.chosen and attempt is not None:
+                attempt(feedset)
+            elif feedset.chosen:
                 with executor.ready(self.model, feedset, chosen):
                     pass
 

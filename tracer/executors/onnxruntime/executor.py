@@ -85,6 +85,23 @@ class _Onnxruntime:
             run()
             yield lambda: elapsed_us(run)
 
+    def try_feeds(self, model: Model, settings: OrtSettings) -> Callable[[FeedSet], object]:
+        """Returns a function that makes one run on feeds, in a session that the first run opens.
+
+        The session is open until a run succeeds.
+        """
+        model, session = model.executed, None
+
+        def run(feedset: FeedSet) -> None:
+            nonlocal session
+            with _running(model, feedset):
+                factory = sessions.Factory.of(model, settings)
+                session = session or factory.open()
+                feeding.prepared(factory, session, feedset.feeds)()
+            session = None
+
+        return run
+
     @contextmanager
     def recording(
         self, model: Model, feedset: FeedSet, settings: OrtSettings
