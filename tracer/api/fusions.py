@@ -93,7 +93,7 @@ def fusions(call: FusionsArguments) -> Fusions:
         loaded, graph.kernels, None if isinstance(matches, TracerError) else matches,
         info=ModelInfo.of(loaded), environment=environment.observe(),
         settings={
-            "batch": call.batch, "dims": dict(call.dims or {}), "feeds": [str(path) for path in paths],
+            "batch": call.batch, "dims": dict(call.dims or {}), "feeds": [*map(str, paths)],
             "seed": call.seed, "threads": call.threads, "optimization": call.optimization,
             "register": [str(path) for path in call.register],
         },

@@ -100,7 +100,14 @@ class Search:
         """Returns the best combination; None where there was no time to measure it."""
         self._workshop.make_each(candidates, self.progress, lambda: self._seconds_left(_TOGETHER))
         able = [each for each in candidates if not each.fault]
-        self._measure_memory(able)
+        self._before = self._bench.memory(self._base, self._seconds_left(_ALONE))
+        share = _ALONE if self.request.goal == MEMORY else 0.1  # of the time
+        for index, candidate in enumerate(able):
+            seconds = self._seconds_left(share)
+            if self._before is None or not seconds:
+                break
+            self.progress(index, len(able), "measuring memory")
+            candidate.memory = self._bench.memory(self._setup(candidate), seconds)
         self._measure_alone(able)
         before = (self._before or None) if self.request.goal == MEMORY else None
         judge: Judge = ByTime(self._bench) if before is None else ByMemory(self._bench, before)
@@ -130,20 +137,6 @@ class Search:
     def _seconds_left(self, share: float) -> float:
         """Returns the seconds until this share of the time is over."""
         return max(0.0, self._began + share * self.request.seconds - self.clock())
-
-    def _measure_memory(self, candidates: Sequence[Candidate]) -> None:
-        """Measures the memory of the unchanged setup, and of candidates as the time allows.
-
-        A goal of time leaves a tenth of it for candidates.
-        """
-        self._before = self._bench.memory(self._base, self._seconds_left(_ALONE))
-        share = _ALONE if self.request.goal == MEMORY else 0.1
-        for index, candidate in enumerate(candidates):
-            seconds = self._seconds_left(share)
-            if self._before is None or not seconds:
-                break
-            self.progress(index, len(candidates), "measuring memory")
-            candidate.memory = self._bench.memory(self._setup(candidate), seconds)
 
     def _measure_alone(self, candidates: Sequence[Candidate]) -> None:
         """Measures candidates beside the unchanged setup, the slower half in one round alone.
