@@ -77,7 +77,7 @@ def test_on_a_busy_machine_runs_at_full_speed_count():
 def test_where_hardly_a_run_is_clean_the_waits_are_taken_from_the_walls():
     true, samples, wall, profiled, use = machine(100, 0.99, others=0.75)
     counted = counted_runs(wall, profiled, samples, use)
-    assert counted.few and "quiet samples" in counted.sentence()
+    assert counted.few and "the least disturbed" in counted.sentence()
     assert summarize(counted.wall_us[:, None]).mean[0] == pytest.approx(true.sum(), rel=0.02)
     assert wall.mean() > 3 * true.sum()
 

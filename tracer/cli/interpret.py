@@ -102,6 +102,8 @@ def _choose_runtime(command: Callable[..., Any]) -> Callable[..., Any]:
                 what = "--anew is for the arithmetic of a runtime"
                 raise UsageError(what, "Give --as onnxruntime as well.")
             level, accumulating = runtime["optimization"], arguments["accumulating"]
+            if arguments["options"]["against"] and accumulating is not None:
+                raise UsageError("--against and --accumulator together", "Leave out one of them.")
             if level and accumulating and (accumulating.path or accumulating.checked):
                 what = "a certificate is for the graph of the file"
                 raise UsageError(what, "Leave out --optimization, or the certificate.")

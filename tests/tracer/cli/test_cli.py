@@ -178,7 +178,11 @@ BAD = {
     "negative seed": (["profile", "{m}", "--seed", "-1"], 2, "-1 is not in the range"),
     "bad batch": (["profile", "{m}", "--batch", "1,x"], 2, "not a list of integers"),
     "bad dim": (["profile", "{m}", "--dim", "M"], 2, "not of the form name=value"),
-    "a size that is no digit": (["count", "{m}", "--dim", "N=²"], 2, "name=value, as in sequence"),
+    "a size that is no digit": (
+        ["count", "{m}", "--dim", "N=²"],
+        2,
+        "a size is a whole number from 0",
+    ),
     "a size too large": (["count", "{m}", "--dim", "N=" + "9" * 20], 2, "at most 2,147,483,647"),
     "a size of many digits": (["count", "{m}", "--dim", "N=" + "9" * 5000], 2, "at most"),
     "a count's batch too large": (["count", "{m}", "--batch", "9" * 20], 2, "not in the range"),
