@@ -48,11 +48,11 @@ def page(result: fusions.Fusions, options: ViewOptions) -> Page:
     rows["count"] = [len(row.nodes) or None for row in result.kernels]
     if all(row.calls == 1 for row in result.kernels):
         rows = rows.drop(columns="calls")
-    tables = [Table(title, columns, rows, head=sentences(result))]
+    tables = [Table(title, columns, rows, head=sentences(result), is_long=True)]
     lost = [row for row in result.nodes if not row.kernels]
     if lost:
-        nodes = record_table(fusions.NodeFate, lost)
-        tables.append(Table("Nodes without a kernel", record_columns(fusions.NodeFate), nodes))
+        told, nodes = record_columns(fusions.NodeFate), record_table(fusions.NodeFate, lost)
+        tables.append(Table("Nodes without a kernel", told, nodes, is_long=True))
     return Page(tuple(tables), result.notes, result.environment.summary)
 
 

@@ -30,10 +30,17 @@ def run(*args):
 
 def test_the_summary_comes_first_and_every_kernel_has_a_line(encoder, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
-    assert run("fusions", encoder) == 0
+    assert run("fusions", encoder, "--top", 0) == 0
     lines = capfd.readouterr().out.splitlines()
     assert lines[1].startswith("49 nodes became 23 kernels; 4 groups")
     assert any("FusedMatMul" in line and "scores + scaled" in line for line in lines)
+
+
+def test_long_tables_stop_at_top(encoder, capfd):
+    assert run("fusions", encoder, "--top", 3) == 0
+    assert "… 20 more; --top 0 shows all" in capfd.readouterr().out
+    assert run("fusions", encoder, "--top", 0) == 0
+    assert "more; --top" not in capfd.readouterr().out
 
 
 def test_formats_tell_the_same_map(encoder, tmp_path, capfd):
