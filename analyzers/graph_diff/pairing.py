@@ -35,10 +35,8 @@ def equal_tensors(first: Graph, second: Graph, rounded: bool) -> Readings:
     found = [dict.fromkeys(range(len(ours)), tensor_match.SAME_SHAPE) for _ in theirs]
     for run in range(len(first.tensors)):
         told = {number: kind.tensors[run] for number, kind in enumerate(theirs)}
-        candidates, here = (
-            tensor_match.Candidates(told, rounded),
-            [dict[int, int]() for _ in theirs],
-        )
+        candidates = tensor_match.Candidates(told, rounded)
+        here = [dict[int, int]() for _ in theirs]
         for number, kind in enumerate(ours):
             for other in candidates.near(kind.tensors[run]):
                 before = found[other].get(number)

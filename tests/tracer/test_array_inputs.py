@@ -32,6 +32,7 @@ def test_arrays_are_what_the_model_reads(model):
     (expected,) = ort.InferenceSession(model).run(None, arrays)
     np.testing.assert_array_equal(found[0], expected)
     assert trace.runs[0].batch == 3
+    assert "inputs are arrays of the call" in trace.notes
 
 
 def test_arrays_reach_the_child_process(model):

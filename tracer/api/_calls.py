@@ -127,10 +127,10 @@ def contained(
             except TypeError as error:
                 hint = _hint(record, words.keys() - signature.parameters.keys())
                 raise TypeError(f"{function.__name__}() {error}. {hint}".rstrip(" .")) from None
-            with _stored(words) as stored:
-                return called(record(*args, **stored))
+            with _arrays_in_a_file(words) as stored:
+                return run_call(record(*args, **stored))
 
-        def called(chosen: _Record) -> _Result:
+        def run_call(chosen: _Record) -> _Result:
             is_client = not isinstance(getattr(chosen, "cluster", None), str | None)
             with progress_bar(chosen.progress) as progress:
                 if chosen.in_process or getattr(chosen, "receivers", None) or is_client:
@@ -155,7 +155,7 @@ def contained(
 
 
 @contextmanager
-def _stored(words: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _arrays_in_a_file(words: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yields arguments whose `inputs`, where they are arrays by name, are in a file meanwhile."""
     if not isinstance(words.get("inputs"), Mapping):
         yield words

@@ -35,13 +35,13 @@ def interpret(call: InterpretArguments) -> Trace:
     """Times the inferences of one batch, or counts the overflow of all batches."""
     loaded = with_overrides(open_subject(call.model), call.inputs)
     if call.optimization is None:
-        return _interpreted(call, loaded)
+        return _trace_of(call, loaded)
     settings = OrtSettings(optimization=call.optimization, register=call.register)
-    with registry.find_optimizing("ort").optimized(loaded, settings) as optimized:
-        return _interpreted(call, optimized)
+    with registry.find_optimizing("ort").optimized_model(loaded, settings) as made:
+        return _trace_of(call, made)
 
 
-def _interpreted(call: InterpretArguments, loaded: Model) -> Trace:
+def _trace_of(call: InterpretArguments, loaded: Model) -> Trace:
     narrowed = None
     if call.accumulator is not None:
         narrowed = as_policy(call.accumulator, call.fixed, call.operands)

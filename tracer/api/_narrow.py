@@ -194,10 +194,12 @@ def _check(subject: attempts.Subject) -> None:
         )
 
 
-def _without_layers(model: Model, why: str = "it has no convolution and no product") -> ModelError:
-    whole = next((node for node in model.nodes if computes_in_integers(node.op_type)), None)
-    if whole is not None:
+def _without_layers(model: Model, why: str = "") -> ModelError:
+    products = [node for node in model.nodes if node.op_type in MULTIPLYING]
+    whole = next((node for node in products if computes_in_integers(node.op_type)), None)
+    if not why and whole is not None:
         why = f"its products are integer operators, as node '{whole.key}' ({whole.op_type})"
+    why = why or "it has no convolution and no product"
     return ModelError(
         f"{model.name}: no layer can be narrowed: {why}",
         "Narrow the float model, or its qdq form: tracer quantize --format qdq.",

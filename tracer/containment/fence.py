@@ -59,7 +59,7 @@ def build(writable: Iterable[Path]) -> None:
     if not _has_seccomp():
         return
     architecture, socket = _MACHINES[platform.machine()]
-    program = [
+    program = [  # refuses sockets, and io_uring, which opens some
         (_LOAD, 0, 0, 4),  # the architecture
         (_EQUAL, 0, 5, architecture),
         (_LOAD, 0, 0, 0),  # the number of the call

@@ -180,7 +180,9 @@ class OptimizingExecutor(Executor[SubjectT, FeedsT, SettingsT], Protocol):
     def optimize(self, subject: SubjectT, feeds: FeedsT, settings: SettingsT) -> OptimizedGraph:
         """Returns the graph that runs, from one inference that is not measured."""
 
-    def optimized(self, subject: SubjectT, settings: SettingsT) -> AbstractContextManager[Any]:
+    def optimized_model(
+        self, subject: SubjectT, settings: SettingsT
+    ) -> AbstractContextManager[Any]:
         """Yields the graph that runs in the subject's place, under its name and hash."""
 
 

@@ -14,7 +14,7 @@ from tracer.inputs.datasets.archive import refuse_unknown
 from tracer.inputs.datasets.dataset import Dataset, Description
 from tracer.inputs.datasets.opening import open_dataset, open_files, reopened
 from tracer.inputs.feedset import FeedSet
-from tracer.inputs.files import numeric_order, test_data_sets
+from tracer.inputs.files import describe_source, numeric_order, test_data_sets
 from tracer.inputs.sizes import batch_of
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def open_batches(model: Model, paths: Sequence[Path], size: int | None = None) -
         if file.suffix == ".npz":
             refuse_unknown(file, model)
     datasets = tuple(open_files(file, model) for file in files)
-    return FeedBatches(model, datasets, size, f"inputs are those of {', '.join(map(str, paths))}")
+    return FeedBatches(model, datasets, size, describe_source(paths))
 
 
 def _reopened(

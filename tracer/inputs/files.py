@@ -4,7 +4,7 @@ import math
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from tracer.graph.model import Model
 from tracer.graph.shape_inference import symbol_sizes
 from tracer.inputs.feedset import Feeds
 from tracer.support.files import read_regular
+from tracer.support.temporary import is_temporary
 
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _ENCRYPTED = 1
@@ -63,6 +64,13 @@ def read_arrays(path: Path) -> Feeds:
     with npz_opened(path, list(archive.values())) as streams:
         pairs = zip(archive.items(), streams, strict=True)
         return {name: member.read_all(stream).copy() for (name, member), stream in pairs}
+
+
+def describe_source(paths: Sequence[Path]) -> str:
+    """Returns the note on where inputs come from."""
+    if all(map(is_temporary, paths)):
+        return "inputs are arrays of the call"
+    return f"inputs are those of {', '.join(map(str, paths))}"
 
 
 def store_arrays(arrays: Mapping[str, ArrayLike], path: Path) -> Path:

@@ -236,7 +236,7 @@ def make_feeds(
     feeds = files.read_feeds(model, path)
     check_feeds(model, feeds)
     batch = batch_of(model, FeedSet(feeds, None).shapes)
-    return FeedSet(feeds, batch, (f"inputs are those of {path}",))
+    return FeedSet(feeds, batch, (files.describe_source([path]),))
 
 
 def random_feeds(model: Model, sizes: Sizes, seed: int) -> FeedSet:

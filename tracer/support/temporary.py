@@ -44,6 +44,11 @@ _MOST_STREAMED = 1 << 31
 """Bytes of the largest model that is one stream: protobuf holds no more."""
 
 
+def is_temporary(path: Path) -> bool:
+    """Returns whether a path is in a folder of `TemporaryFolder`, and tells a user nothing."""
+    return _NAME.fullmatch(path.parent.name) is not None
+
+
 class TemporaryFolder:
     """A private folder, removed after a `with`, with this object, or when the program ends.
 

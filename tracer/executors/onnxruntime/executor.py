@@ -90,15 +90,17 @@ class _Onnxruntime:
 
         The session is open until a run succeeds.
         """
-        model, session = model.executed, None
+        model = model.executed
+        opened: tuple[sessions.Factory, Any] | None = None
 
         def run(feedset: FeedSet) -> None:
-            nonlocal session
+            nonlocal opened
             with _running(model, feedset):
-                factory = sessions.Factory.of(model, settings)
-                session = session or factory.open()
-                feeding.prepared(factory, session, feedset.feeds)()
-            session = None
+                if opened is None:
+                    factory = sessions.Factory.of(model, settings)
+                    opened = factory, factory.open()
+                feeding.prepared(*opened, feedset.feeds)()
+            opened = None
 
         return run
 
@@ -142,7 +144,7 @@ class _Onnxruntime:
             kernels = recording.record_once(model, feedset, settings, folder.graph)
         return SavedGraph(model, settings, kernels, folder)
 
-    def optimized(self, model: Model, settings: OrtSettings) -> AbstractContextManager[Model]:
+    def optimized_model(self, model: Model, settings: OrtSettings) -> AbstractContextManager[Model]:
         """Yields the graph that a session runs. Raises the errors of a session."""
         return optimized_graph.optimized_model(model, settings)
 
