@@ -7,7 +7,7 @@ import pandas as pd
 from tracer.analyzers.roofline import TimedRow, roofline
 from tracer.analyzers.timing import timing
 from tracer.executors.calls import BACKWARD, BACKWARD_PHASE
-from tracer.executors.protocol import Profiled, Works
+from tracer.executors.registry import Profiled, Works
 from tracer.records.environment import Peaks
 from tracer.records.trace import typed_table
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tracer.errors import UsageError
 from tracer.records.columns import SPECS, ColumnSpec
 from tracer.records.result import ViewOptions
-from tracer.support.suggestions import suggest
+from tracer.text import suggest
 
 __all__ = [
     "ADDITION_CONVENTIONS",

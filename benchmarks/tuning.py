@@ -32,10 +32,8 @@ from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
 from tracer.graph.model import Model
 from tracer.inputs.request import make_feeds
-from tracer.tuning.bench import OnnxruntimeBench
-from tracer.tuning.candidates import Candidate, Request, Workshop, wanted
-from tracer.tuning.changes import Steps, ordered, parsed
-from tracer.tuning.findings import Findings
+from tracer.tuning.candidates import Candidate, OnnxruntimeBench, Request, Workshop, wanted
+from tracer.tuning.changes import Findings, Steps, ordered, parsed
 from tracer.tuning.search import Found, Search
 from tracer.tuning.setup import Machine, Setup
 

@@ -25,7 +25,7 @@ from tracer.exporters.records import all_exporters, exporter_of
 from tracer.graph import loading, user_operators
 from tracer.graph.model import Model
 from tracer.support.imports import import_file, not_installed
-from tracer.support.suggestions import suggest
+from tracer.text import suggest
 
 _ANY_SEED = 2**32
 """numpy takes seeds below this."""

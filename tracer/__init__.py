@@ -24,19 +24,16 @@ if TYPE_CHECKING:
     from tracer.api.diff import diff
     from tracer.api.export import export
     from tracer.api.extract import extract
-    from tracer.api.fingerprint import fingerprint
-    from tracer.api.framework import profile_framework
     from tracer.api.fusions import fusions
     from tracer.api.interpret import interpret
     from tracer.api.narrow import narrow
-    from tracer.api.profile import profile
+    from tracer.api.profile import profile, profile_framework
     from tracer.api.quantize import quantize
-    from tracer.api.replay import replay
+    from tracer.api.replay import fingerprint, replay
     from tracer.api.results import load, merge, save
     from tracer.api.reveal import reveal
     from tracer.api.tune import tune
     from tracer.api.whatif import what_if
-    from tracer.arithmetic.revealed import Revealed
     from tracer.errors import (
         ClusterError,
         CrashError,
@@ -53,7 +50,7 @@ if TYPE_CHECKING:
     from tracer.interpreter.interpreter import Interpreter
     from tracer.limits import Limits
     from tracer.quantization.options import QuantizationOptions, WeightOptions
-    from tracer.records.bits import BitComparison, Fingerprint, Replayed
+    from tracer.records.bits import BitComparison, Fingerprint, Replayed, Revealed
     from tracer.records.result import ViewOptions
     from tracer.records.trace import Trace
     from tracer.records.transformed import Narrowed, Quantized, Tuned
@@ -141,19 +138,16 @@ _NAMES = {
     "tracer.api.diff": "diff",
     "tracer.api.export": "export",
     "tracer.api.extract": "extract",
-    "tracer.api.fingerprint": "fingerprint",
-    "tracer.api.framework": "profile_framework",
     "tracer.api.fusions": "fusions",
     "tracer.api.interpret": "interpret",
     "tracer.api.narrow": "narrow",
-    "tracer.api.profile": "profile",
+    "tracer.api.profile": "profile profile_framework",
     "tracer.api.quantize": "quantize",
-    "tracer.api.replay": "replay",
+    "tracer.api.replay": "fingerprint replay",
     "tracer.api.results": "load merge save",
     "tracer.api.reveal": "reveal",
     "tracer.api.tune": "tune",
     "tracer.api.whatif": "what_if",
-    "tracer.arithmetic.revealed": "Revealed",
     "tracer.errors": "ClusterError CrashError InputError LimitError ModelError ThresholdError "
     "TracerError UsageError",
     "tracer.exporters.records": "ExportOptions Exported",
@@ -162,7 +156,7 @@ _NAMES = {
     "tracer.interpreter.interpreter": "Interpreter",
     "tracer.limits": "Limits",
     "tracer.quantization.options": "QuantizationOptions WeightOptions",
-    "tracer.records.bits": "BitComparison Fingerprint Replayed",
+    "tracer.records.bits": "BitComparison Fingerprint Replayed Revealed",
     "tracer.records.result": "ViewOptions",
     "tracer.records.trace": "Trace",
     "tracer.records.transformed": "Narrowed Quantized Tuned",

@@ -23,8 +23,8 @@ from tracer.analyzers.energy import models
 from tracer.analyzers.options import energy_models
 from tracer.errors import InputError, UsageError, refusing
 from tracer.support.files import read_regular
-from tracer.support.suggestions import suggest
 from tracer.support.types import FloatArray
+from tracer.text import suggest
 
 if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Rule

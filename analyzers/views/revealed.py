@@ -7,7 +7,7 @@ import pandas as pd
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.page import Page, facts
-from tracer.arithmetic.revealed import Revealed
+from tracer.records.bits import Revealed
 
 
 def page(result: Revealed, options: ViewOptions) -> Page:

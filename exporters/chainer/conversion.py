@@ -18,7 +18,7 @@ import onnx
 from onnx import helper, numpy_helper, version_converter
 
 from tracer.errors import ModelError, TracerError, UsageError
-from tracer.exporters import runtime
+from tracer.exporters import pipeline
 from tracer.exporters.chainer import trace
 from tracer.exporters.chainer.trace import ChainerTrace, check_constants
 from tracer.exporters.records import BATCH, Arrays, Conversion, ExportOptions, InputSpec, draw
@@ -94,9 +94,9 @@ def convert_opset(
         node.metadata_props.extend(source.metadata_props)
         readers.update(dict.fromkeys(node.input, source))
     for before, after in zip(
-        runtime.run(proto, arrays), runtime.run(converted, arrays), strict=True
+        pipeline.run(proto, arrays), pipeline.run(converted, arrays), strict=True
     ):
-        fault = runtime.difference(after, before, options)
+        fault = pipeline.difference(after, before, options)
         if fault:
             raise ModelError(f"converted to opset {opset}, an output {fault}", "Leave --opset out.")
     return converted
@@ -107,7 +107,7 @@ def repair(proto: onnx.ModelProto) -> None:
 
     Works in place. Drops unread parameters, since runtimes warn of each.
     """
-    runtime.fit_ir_version(proto)  # onnx_chainer's may be too new for the runtime
+    pipeline.fit_ir_version(proto)  # onnx_chainer's may be too new for the runtime
     nodes = []
     for node in proto.graph.node:
         if node.op_type != "Constant":

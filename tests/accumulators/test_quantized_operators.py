@@ -10,8 +10,7 @@ from onnx import numpy_helper
 
 from tests.accumulators.nodes import int8, narrowed, plain, saturated, uint8
 from tracer.accumulators.nodes import lowerings
-from tracer.accumulators.spec.policy import parse_policy
-from tracer.accumulators.spec.products import MULTIPLYING, WIDE
+from tracer.accumulators.spec.policy import MULTIPLYING, WIDE, parse_policy
 from tracer.errors import ModelError
 from tracer.interpreter.operators import standard
 

@@ -13,8 +13,13 @@ from tests.interpreter.models import quick
 from tracer.accumulators.engine import oracle
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
-from tracer.accumulators.statistics.bounds import guaranteed
-from tracer.accumulators.statistics.tile_bounds import a2q_bits, a2q_plus_bits, axe_bits, outer_bits
+from tracer.accumulators.statistics.bounds import (
+    a2q_bits,
+    a2q_plus_bits,
+    axe_bits,
+    guaranteed,
+    outer_bits,
+)
 from tracer.errors import UsageError
 
 WEIGHTS = st.lists(st.integers(-40, 40), min_size=1, max_size=8)

@@ -5,9 +5,9 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from tracer.arithmetic.functions import activations, c_library, mlas, packets
+from tracer.arithmetic.functions import c_library, mlas, packets
 from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.replays import replay_of
+from tracer.arithmetic.replays import elementwise, replay_of
 from tracer.arithmetic.rule import are_equal, reveal
 
 FLOAT = np.dtype(np.float32)
@@ -96,13 +96,13 @@ FUNCTIONS = {
     "Asinh": c_library.asinh,
     "Acosh": c_library.acosh,
     "Atanh": c_library.atanh,
-    "Elu": lambda x: activations.elu(packets, x, {}),
-    "Selu": lambda x: activations.selu(packets, x, {}),
-    "Celu": lambda x: activations.celu(packets, x, {}),
-    "Softplus": lambda x: activations.softplus(packets, x, {}),
-    "Softsign": activations.softsign,
-    "Mish": lambda x: activations.mish(packets, x, {}),
-    "Gelu": activations.gelu,
+    "Elu": lambda x: elementwise.elu(packets, x, {}),
+    "Selu": lambda x: elementwise.selu(packets, x, {}),
+    "Celu": lambda x: elementwise.celu(packets, x, {}),
+    "Softplus": lambda x: elementwise.softplus(packets, x, {}),
+    "Softsign": elementwise.softsign,
+    "Mish": lambda x: elementwise.mish(packets, x, {}),
+    "Gelu": elementwise.gelu,
 }
 
 

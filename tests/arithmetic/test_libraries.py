@@ -8,7 +8,7 @@ from tracer.accumulators.floats import casting
 from tracer.accumulators.spec import kinds
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.float_accumulator import float_format
-from tracer.arithmetic import float_trees
+from tracer.arithmetic import float_rules
 from tracer.arithmetic.float_probes import emulated
 
 TERMS, VECTORS = 18, 500
@@ -27,7 +27,7 @@ def brain_sum(a):
 
 def replayed(result, left, right):
     if result.spec is None:
-        sums = float_trees.sums_of(result.facts, left, right)
+        sums = float_rules.sums_of(result.facts, left, right)
     else:
         sums = emulated(kinds.parse(result.spec, Accumulator(32)).accumulator, left, right)
     rounded = result.facts.get("result")

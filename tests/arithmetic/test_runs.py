@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from tracer.arithmetic import runs
-from tracer.arithmetic.known_rules import KnownRules
+from tracer.arithmetic.replays import KnownRules
 from tracer.arithmetic.rule import NotKnown
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from tests.arithmetic.test_runs import MODELS, verdicts_of
-from tracer.arithmetic.known_rules import KnownRules
+from tracer.arithmetic.replays import KnownRules
 from tracer.graph import loading
 from tracer.records.environment import cpu_flags
 

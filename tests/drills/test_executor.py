@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracer.executors.protocol import Executor, Profiled
+from tracer.executors.registry import Executor, Profiled
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records.trace import Kernel, Run

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tracer.errors import ModelError, ThresholdError
+from tracer.exporters.pipeline import difference, verify
 from tracer.exporters.records import Conversion, ExportOptions, InputSpec
-from tracer.exporters.runtime import difference, verify
 from tracer.graph.provenance import describe
 from tracer.support.tolerance import max_abs_difference
 

@@ -8,7 +8,7 @@ import pytest
 import tracer
 from tests.graphs import BRANCHES, integers, parse, residual
 from tracer.analyzers import views
-from tracer.analyzers.views.trace.model_files import node_ids
+from tracer.analyzers.views.trace.exchange import node_ids
 from tracer.errors import UsageError
 
 NESTED = """

@@ -12,7 +12,7 @@ from tests.interpreter.models import fused, normal, onnxruntime, quick
 from tests.processors import with_vnni
 from tracer.errors import ModelError
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.numeric import block_weights
+from tracer.interpreter.numeric import tensors
 
 BLOCKS = st.sampled_from([16, 32, 64, 128, 256])
 ZEROS = st.sampled_from(["default", "packed", "float"])
@@ -38,7 +38,7 @@ def quantized(weights, bits, block, zeros="default"):
     if symmetric:
         stored["zeros"] = None
     elif zeros == "float":
-        stored["zeros"] = block_weights.unpacked(points, bits, blocks) + np.float32(0.25)
+        stored["zeros"] = tensors.unpacked(points, bits, blocks) + np.float32(0.25)
     return stored
 
 
@@ -203,15 +203,15 @@ def test_weights_stay_packed(monkeypatch):
     model = node(feeds, 4, 32)
     (whole,) = Interpreter(model).run(None, fed(feeds))
     most = []
-    unpacked = block_weights.BlockWeights.centred
+    unpacked = tensors.BlockWeights.centred
 
     def watched(self, rows):
         weights = unpacked(self, rows)
         most.append(weights.nbytes)
         return weights
 
-    monkeypatch.setattr(block_weights.BlockWeights, "centred", watched)
-    monkeypatch.setattr(block_weights, "_ROWS_BYTES", 16384)
+    monkeypatch.setattr(tensors.BlockWeights, "centred", watched)
+    monkeypatch.setattr(tensors, "_ROWS_BYTES", 16384)
     (parts,) = Interpreter(model).run(None, fed(feeds))
     np.testing.assert_allclose(parts, whole, 1e-6, 1e-5)
     assert len(most) == 8

@@ -12,7 +12,7 @@ import tracer.cli
 from tests.examples import at_night
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import render
-from tracer.api.framework import profile_framework
+from tracer.api.profile import profile_framework
 from tracer.errors import UsageError
 from tracer.records.columns import COLUMNS
 

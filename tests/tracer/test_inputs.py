@@ -10,8 +10,7 @@ from onnx import numpy_helper
 from tests.graphs import embedding, parse, residual
 from tracer.errors import InputError, LimitError, UsageError
 from tracer.graph import loading
-from tracer.inputs.feedset import check_feeds
-from tracer.inputs.files import read_arrays
+from tracer.inputs.feedset import check_feeds, read_arrays
 from tracer.inputs.request import make_feeds
 from tracer.limits import Limits, enforced
 

@@ -17,7 +17,7 @@ import tracer.cli
 from tests import decoders
 from tests.decoders import FFN, HEADS, KV_HEADS, LAYERS, SIZE, VOCABULARY, WIDTH, grouped
 from tests.examples import at_night, examples
-from tracer.analyzers.generation import line
+from tracer.analyzers.views.trace.phases import line
 from tracer.api._generation import generate, measure, planned
 from tracer.containment.activity import silent
 from tracer.errors import InputError, ModelError, UsageError

@@ -22,8 +22,15 @@ from tracer.accumulators.spec.accumulator import Accumulator, ByOperands
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat, Scaling, operand_format
-from tracer.accumulators.spec.policy import Entry, Policy, Rule, first_matches
-from tracer.accumulators.spec.products import PARTLY, multiplies, reason_to_stay_wide
+from tracer.accumulators.spec.policy import (
+    PARTLY,
+    Entry,
+    Policy,
+    Rule,
+    first_matches,
+    multiplies,
+    reason_to_stay_wide,
+)
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums, FloatTally
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import ModelError, UsageError

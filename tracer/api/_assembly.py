@@ -21,7 +21,7 @@ from tracer.analyzers.table import node_table, value_columns
 from tracer.analyzers.timing import fused_parts, notes, split_notes, timing
 from tracer.containment.activity import Progress
 from tracer.errors import TracerError, out_of_memory
-from tracer.executors.protocol import OptimizedGraph
+from tracer.executors.registry import OptimizedGraph
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
 from tracer.inputs.feedset import FeedSet

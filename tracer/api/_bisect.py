@@ -18,8 +18,7 @@ from tracer.analyzers.compare.bisection import SLOWER, VALUES, Attempts, Bisecti
 from tracer.analyzers.compare.numbers import Numbers
 from tracer.api.bisect import BisectArguments
 from tracer.api.compare import SideSettings, naming, running, values
-from tracer.api.compare.released import RemoteSide, in_own_process
-from tracer.api.compare.sides import DEFAULT, OnnxSide
+from tracer.api.compare.sides import DEFAULT, OnnxSide, RemoteSide, in_own_process
 from tracer.containment import signals
 from tracer.containment.calls import RemoteProcess
 from tracer.errors import InputError, TracerError, UsageError

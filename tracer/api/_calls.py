@@ -34,8 +34,8 @@ from tracer.support.arguments import (
     option,
     swept,
 )
-from tracer.support.suggestions import suggest
 from tracer.support.temporary import TemporaryFolder
+from tracer.text import suggest
 
 if TYPE_CHECKING:
     from tracer.inputs.request import Samples
@@ -160,7 +160,7 @@ def _arrays_in_a_file(words: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if not isinstance(words.get("inputs"), Mapping):
         yield words
         return
-    from tracer.inputs.files import store_arrays  # numpy, which other calls may not need
+    from tracer.inputs.feedset import store_arrays  # numpy, which other calls may not need
 
     with TemporaryFolder() as folder:
         yield {**words, "inputs": store_arrays(words["inputs"], folder / "inputs.npz")}

@@ -20,9 +20,8 @@ from tracer.exporters.subject import open_subject
 from tracer.extraction import Extracted
 from tracer.extraction import script as scripts
 from tracer.extraction.cutting import Case, Cutter, find_nodes, values_in_bodies, write_test_data
-from tracer.extraction.faults import Crash, Fault, Finding, Overflow, Slower, Wrong
+from tracer.extraction.faults import Crash, Fault, Finding, Overflow, Runner, Side, Slower, Wrong
 from tracer.extraction.reduction import Reduction
-from tracer.extraction.runs import Runner, Side
 from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model
 from tracer.graph.operators import has_rounded_weights
 from tracer.inputs.feedset import FeedSet

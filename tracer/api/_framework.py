@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from tracer.analyzers.operations import operation_table, with_roofs
 from tracer.analyzers.timing import notes
 from tracer.api._assembly import as_list, configured
-from tracer.api.framework import ProfileFrameworkArguments
+from tracer.api.profile import ProfileFrameworkArguments
 from tracer.errors import InputError, TracerError, UsageError
 from tracer.executors import registry
 from tracer.executors.calls import BACKWARD, RANGE, described
-from tracer.executors.protocol import AlternatingExecutor, CountingExecutor, Profiled, Works
+from tracer.executors.registry import AlternatingExecutor, CountingExecutor, Profiled, Works
 from tracer.executors.settings import EagerSettings
 from tracer.exporters.records import InputSpec, draw, exporter_of, inputs_of
 from tracer.exporters.subject import load_source

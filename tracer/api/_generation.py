@@ -8,8 +8,8 @@ from tracer.containment import activity, signals
 from tracer.containment.activity import Progress, silent
 from tracer.errors import UsageError
 from tracer.executors import registry
-from tracer.executors.protocol import Step as Stepping
-from tracer.executors.protocol import SteppingExecutor
+from tracer.executors.registry import Step as Stepping
+from tracer.executors.registry import SteppingExecutor
 from tracer.graph.model import Model
 from tracer.inputs.decoder import Decoder, PhaseRequest, recognise
 from tracer.inputs.feedset import FeedSet

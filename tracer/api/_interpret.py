@@ -12,7 +12,7 @@ from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
 from tracer.api._assembly import analyze, assembled, configured
 from tracer.api.interpret import InterpretArguments
 from tracer.executors import registry
-from tracer.executors.protocol import Receive
+from tracer.executors.registry import Receive
 from tracer.executors.settings import OrtSettings
 from tracer.exporters.subject import open_subject
 from tracer.graph.model import Model

@@ -12,8 +12,7 @@ import onnx
 from tracer.accumulators import exactness
 from tracer.accumulators.nodes import nodes_that_sum
 from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
-from tracer.accumulators.spec.policy import Entry, Policy
-from tracer.accumulators.spec.products import MULTIPLYING
+from tracer.accumulators.spec.policy import MULTIPLYING, Entry, Policy
 from tracer.accumulators.statistics.certificates import Guarantee, guarantee
 from tracer.analyzers import energy as energy_models
 from tracer.analyzers.energy import EnergyModel
@@ -29,7 +28,8 @@ from tracer.graph.operators import computes_in_integers
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, without_split
 from tracer.interpreter.interpreter import Interpreter
-from tracer.narrowing import attempts, exact, requirement, rounding
+from tracer.narrowing import attempts, requirement, rounding
+from tracer.narrowing.narrow import BITS
 from tracer.quantization import bit_reduction
 from tracer.quantization.calibration import CalibrationSamples
 from tracer.quantization.layers import accuracy
@@ -148,7 +148,7 @@ def _widths(call: NarrowArguments) -> str | Sequence[int]:
         raise UsageError("one of --bits and --exact says what sums must fit", "Give one of them.")
     if call.exact and (call.tile is not None or call.guarantee != "any-input"):
         raise UsageError("--exact is for any input and order", "Omit --tile and --guarantee.")
-    asked = exact.BITS if call.bits is None else call.bits
+    asked = BITS if call.bits is None else call.bits
     return [asked] if isinstance(asked, int) else asked
 
 

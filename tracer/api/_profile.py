@@ -24,7 +24,7 @@ from tracer.api.profile import ProfileArguments
 from tracer.containment import signals
 from tracer.errors import TracerError, UsageError
 from tracer.executors import registry
-from tracer.executors.protocol import OptimizedGraph
+from tracer.executors.registry import OptimizedGraph
 from tracer.executors.releases import PACKAGES
 from tracer.exporters.subject import open_subject
 from tracer.graph.model import Model

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from tracer.analyzers.attribution import SERVING, attribute
-from tracer.api.fingerprint import FingerprintArguments
-from tracer.api.replay import ReplayArguments
+from tracer.api.replay import FingerprintArguments, ReplayArguments
 from tracer.arithmetic import fingerprint as machine
 from tracer.arithmetic import runs, trees
-from tracer.arithmetic.known_rules import KnownRules
+from tracer.arithmetic.replays import KnownRules
 from tracer.arithmetic.rule import NotKnown
 from tracer.errors import UsageError
 from tracer.executors import registry
@@ -29,7 +28,7 @@ from tracer.quantization.runnable import runnable_form
 from tracer.records.bits import Fingerprint, Replayed, ReplayedKernel, ReplayedOutput
 from tracer.records.model_info import ModelInfo
 from tracer.support.files import EXAMPLES
-from tracer.support.suggestions import suggest
+from tracer.text import suggest
 
 
 def replay(call: ReplayArguments) -> Replayed:

@@ -11,9 +11,9 @@ import numpy as np
 from tracer.api.reveal import RevealArguments
 from tracer.arithmetic import bias_places, float_rules, integer_rules
 from tracer.arithmetic.black_box import AUTO, BlackBox, FunctionFailed, Operands
-from tracer.arithmetic.revealed import Revealed
 from tracer.arithmetic.rule import NotKnown
 from tracer.errors import InputError, TracerError, UsageError
+from tracer.records.bits import Revealed
 from tracer.support.imports import from_user_file, user_code_error
 
 _HINT = "Name a function of two vectors as FILE.py:FUNCTION."

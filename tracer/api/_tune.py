@@ -28,10 +28,16 @@ from tracer.support.tolerance import Tolerance
 from tracer.text import plural
 from tracer.tuning import candidates
 from tracer.tuning import plan as python
-from tracer.tuning.bench import EXECUTOR, OnnxruntimeBench
-from tracer.tuning.candidates import DEFAULT_RTOL, Candidate, Request, Workshop, refuse_unknown
-from tracer.tuning.changes import find, parsed
-from tracer.tuning.findings import Findings
+from tracer.tuning.candidates import (
+    DEFAULT_RTOL,
+    EXECUTOR,
+    Candidate,
+    OnnxruntimeBench,
+    Request,
+    Workshop,
+    refuse_unknown,
+)
+from tracer.tuning.changes import Findings, find, parsed
 from tracer.tuning.search import Found, Search
 from tracer.tuning.setup import Machine, Setup
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tracer.accumulators.spec.accumulator import AnyAccumulator
     from tracer.accumulators.spec.policy import Policy
-    from tracer.executors.protocol import Receive
+    from tracer.executors.registry import Receive
     from tracer.exporters.subject import ModelSource
     from tracer.graph.model import Model
     from tracer.inputs.feedset import FeedSet

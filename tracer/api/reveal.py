@@ -10,7 +10,7 @@ from tracer.api import _calls
 from tracer.support.arguments import FUNCTION, TEXT, argument, either, integer, option
 
 if TYPE_CHECKING:
-    from tracer.arithmetic.revealed import Revealed
+    from tracer.records.bits import Revealed
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,8 @@ from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator, FloatFormat, float_format
 from tracer.accumulators.spec.orders import Chunked, Maddubs, Order, Tiles
-from tracer.arithmetic import float_probes, float_trees, trees
-from tracer.arithmetic.black_box import BlackBox
-from tracer.arithmetic.finding import Finding, words
+from tracer.arithmetic import float_probes, float_rules, trees
+from tracer.arithmetic.black_box import BlackBox, Finding, words
 from tracer.arithmetic.float_probes import CHUNK, emulated
 from tracer.arithmetic.integer_rules import ProductRule
 from tracer.arithmetic.integer_search import (
@@ -175,7 +174,7 @@ def _of_floats(box: BlackBox, known: AnyAccumulator | None, tree: Facts) -> Iter
     def sums(own: FloatAccumulator | BlockFma | None, facts: Facts, *given: Array) -> Array:
         if own is None:
             sides = (given[0], *given[2:]), (given[1], *map(np.ones_like, given[2:]))
-            values = float_trees.sums_of(facts, *map(np.column_stack, sides))
+            values = float_rules.sums_of(facts, *map(np.column_stack, sides))
         else:
             values = emulated(own, *given)
         return values if result is None else casting.cast(values, result)

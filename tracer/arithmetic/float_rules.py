@@ -1,8 +1,10 @@
 """How a black box adds products of floats: its format, rounding, order, and blocks.
 
 Candidates meet random single products first, then sums of two, then whole sums; only those that
-agree so far go on. So formats, roundings and ways to multiply are parted from orders. Sums
-in float32 or float64 in another order are trees, which masked probes find.
+agree so far go on. So formats, roundings and ways to multiply are parted from orders. Sums in
+float32 or float64 in another order are trees of binary additions, which masked probes find. Further
+probes tell which products are rounded before they are added, and which registers are float64 in a
+sum of float32. A sum may be rounded to a narrower format at last.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any, get_args
 import numpy as np
 
 from tracer.accumulators import hardware
+from tracer.accumulators.floats import casting
 from tracer.accumulators.spec.accumulator import ByOperands
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma, Rule
 from tracer.accumulators.spec.float_accumulator import (
@@ -27,9 +30,9 @@ from tracer.accumulators.spec.float_accumulator import (
     Subnormals,
     float_format,
 )
-from tracer.arithmetic import float_trees
-from tracer.arithmetic.black_box import BlackBox
-from tracer.arithmetic.finding import Finding
+from tracer.accumulators.spec.orders import Terms
+from tracer.arithmetic import float_probes, sums, trees
+from tracer.arithmetic.black_box import BlackBox, Finding, order_words
 from tracer.arithmetic.float_probes import (
     SINGLE_FRACTION,
     Candidate,
@@ -37,8 +40,239 @@ from tracer.arithmetic.float_probes import (
     are_operands,
 )
 from tracer.arithmetic.integer_search import named_orders, tile_orders
-from tracer.arithmetic.rule import NotKnown
+from tracer.arithmetic.rule import LEAST_RESULTS, Facts, NotKnown
+from tracer.arithmetic.trees import (
+    ADD,
+    BEGIN,
+    JOIN,
+    Program,
+    branches_of_program,
+    drawn,
+    order_of_tree,
+)
 from tracer.errors import UsageError
+from tracer.support.types import Array
+
+_MASK, _RANGE = 100, 70
+"""Exponent of the largest product of a mask, and how far the others may lie below it."""
+_ROOT = 2.0**64
+"""The square of this overflows in float32."""
+_BEYOND_SINGLE = 2.0**-30
+"""What float64 keeps beside 1, and float32 does not."""
+
+
+def reveal_tree(
+    box: BlackBox, random: np.random.Generator, kind: type[Any], result: FloatFormat | None = None
+) -> Finding:
+    """Returns a sum in float32 or float64 whose order is a tree of binary additions.
+
+    The sum is rounded to `result` at last; None keeps it. Raises NotKnown if there is none.
+    """
+    program, rounded = _find_rounded(box, _find_program(box, result), kind)
+    added = {step // 4 for step in program if step % 4 == ADD}
+    name = np.dtype(kind).name
+    facts: dict[str, Any] = {"type": name}
+    if kind == np.float32 and result is None and (wide := _wide_registers(box, program)):
+        exact = [first for first in wide if not added & rounded & {*_register(program, first)}]
+        facts |= {"wide": wide, "exact": exact}
+    parted = []  # what is rounded begins a register, which is joined
+    for step in program:
+        is_rounded = step % 4 == ADD and step // 4 in rounded and rounded != added
+        parted += [step - ADD + BEGIN, JOIN] if is_rounded else [step]
+    for from_zero in (True, False):
+        facts |= {"program": parted, "from_zero": from_zero, "fused": rounded != added}
+        if all(
+            _explains(box, random, facts, result)
+            for _ in range(LEAST_RESULTS // float_probes.CHUNK)
+        ):
+            return _finding(box, random, program, facts, result)
+    raise NotKnown(f"the order of its additions is a tree, but no arithmetic of {name} explains it")
+
+
+def _finding(
+    box: BlackBox, random: np.random.Generator, program: Program, facts: dict[str, Any],
+    result: FloatFormat | None,
+) -> Finding:  # fmt: skip
+    """Returns the finding of a tree: an accumulator that adds so, or the rule in words."""
+    branches = branches_of_program(program)
+    tree, order = drawn(branches, box.terms), order_of_tree(branches, Terms(box.terms))
+    parts = facts["program"].count(JOIN) - program.count(JOIN)
+    if facts["type"] == "float32" and order is not None and not ("wide" in facts or parts):
+        accumulator = FloatAccumulator(SINGLE, fused=facts["fused"], order=order)
+        fraction = float_probes.SINGLE_FRACTION if result is None else result.fraction_bits
+        if float_probes.Probes(box, random, fraction, result).verifies(accumulator):
+            found = Finding.of(accumulator, box.terms, result=result)
+            return replace(found, tree=tree, facts={**facts, **found.facts})
+    text = trees.describe(program) if order is None else order_words(order)
+    if box.operands.left.fraction_bits == np.finfo(facts["type"]).nmant and not box.is_plain_sum:
+        some = f" (not of {parts} products)" if parts else ""
+        text = f"{sums.WAYS[facts['fused'], facts['from_zero']]}{some}, {text}"
+    text = f"{text}, in {facts['type']}"
+    if "wide" in facts:
+        inside = sum(len(_register(program, first)) for first in facts["wide"])
+        which = "all sums" if inside == box.terms else f"the sums of {inside} terms"
+        text = f"{text}, {which} in float64"
+    if result is not None:
+        facts["result"] = str(result)
+        text = f"{text}; the last sum is rounded to {result}"
+    return Finding(text, None, facts, tree)
+
+
+def _find_program(box: BlackBox, result: FloatFormat | None) -> Program:
+    """Returns the order of additions. Raises NotKnown if it is no tree.
+
+    Masks are products of the largest operands; all others are as small as these need. A narrow
+    result counts few terms at once.
+    """
+    left, right = box.operands.left.format, box.operands.right.format
+    assert left is not None and right is not None
+    top = [min(form.largest_exponent, _MASK // 2) for form in (left, right)]
+    bottom = [form.least_bit for form in (left, right)]
+    if box.is_plain_sum:
+        top, bottom = [min(left.largest_exponent, _MASK), 0], [left.least_bit, 0]
+    unit = max(sum(bottom), sum(top) - _RANGE, -_MASK if result is None else result.least_bit)
+    one = unit if box.is_plain_sum else max(bottom[0], min(unit - bottom[1], unit // 2))
+    most = box.terms if result is None else 2 << result.fraction_bits
+
+    def add(values: Array) -> float:
+        masks, total = np.abs(values) > 1, 0.0
+        for low in range(0, box.terms, most):
+            is_counted = np.arange(box.terms) // most == low // most
+            a = np.where(masks, np.sign(values) * 2.0 ** top[0], is_counted * 2.0**one)
+            b = np.where(masks, 2.0 ** top[1], 2.0 ** (unit - one))
+            b = np.ones_like(b) if box.is_plain_sum else b
+            total += float(box.sums(a[None], b[None])[0])
+        return float(np.ldexp(total, -unit))
+
+    return trees.find_program(add, box.terms)
+
+
+def _register(program: Program, first: int) -> list[int]:
+    """Returns the terms that the register which begins with the term `first` adds itself."""
+    held: list[list[int]] = []
+    for step in program:
+        if step % 4 == BEGIN:
+            held.append([step // 4])
+        elif step % 4 == ADD:
+            held[-1].append(step // 4)
+        elif (ended := held.pop())[0] == first:
+            return ended
+    return held[0]
+
+
+def _wide_registers(box: BlackBox, program: Program) -> list[int]:
+    """Returns the first terms of the registers that keep more than float32, if they are joined."""
+    firsts = [step // 4 for step in program if step % 4 == BEGIN]
+    rows, asked = [], []
+    for first in firsts:
+        inside = _register(program, first)
+        others = [*inside[2:3], *(step // 4 for step in program if step // 4 not in inside)]
+        if len(inside) > 1 and others:
+            row = np.zeros(box.terms)
+            row[[*inside[:2], others[0]]] = 1, _BEYOND_SINGLE, -1
+            rows.append(row)
+            asked.append(first)
+    if not rows:
+        return []
+    kept = box.sums(np.array(rows), np.ones((len(rows), box.terms))) == _BEYOND_SINGLE
+    return [first for first, is_wide in zip(asked, kept, strict=True) if is_wide]
+
+
+def _find_rounded(box: BlackBox, program: Program, kind: type[Any]) -> tuple[Program, set[int]]:
+    """Returns the terms whose product is rounded before it is added, and the program.
+
+    One of the first two terms of a register may be added by FMA to the other: the program adds it.
+    Products that no rounding changes count as rounded, unless they may overflow.
+    """
+    pairs: list[tuple[int, int, int]] = []
+    held: list[list[int]] = []
+    for at, step in enumerate(program):
+        if step % 4 == BEGIN:
+            held.append([step // 4])
+        elif step % 4 == ADD:
+            pairs.append((at, step // 4, held[-1][0]))
+            if program[at - 1] % 4 == BEGIN:
+                pairs.append((at, held[-1][0], step // 4))
+            held[-1].append(step // 4)
+        else:
+            held[-2:] = [held[-2] + held[-1]]
+    rounded = {step // 4 for step in program if step % 4 == ADD}
+    if box.is_plain_sum:
+        return program, rounded
+    factor = 1 + 2.0 ** -(np.finfo(kind).nmant // 2 + 1)
+    tells = (factor, 1 - 2 * factor, 1), (_ROOT, -_ROOT, _ROOT / 2)
+    for factor, *other in tells if kind == np.float32 else tells[:1]:
+        left, right = (np.zeros((len(pairs), box.terms)) for _ in range(2))
+        for row, (_, term, before) in enumerate(pairs):
+            left[row, term] = right[row, term] = factor
+            left[row, before], right[row, before] = other
+        if float_probes.are_operands(box, left[:1], right[:1])[0]:
+            break
+    else:
+        return program, rounded
+    outputs, program = box.sums(left, right), list(program)
+    for (at, term, before), output in zip(pairs, outputs, strict=True):
+        is_exact = output != 0 and np.isfinite(output)
+        if is_exact and term in rounded:
+            rounded.remove(term)
+        elif is_exact and before in rounded:  # term began the register
+            program[at - 1], program[at] = 4 * before + BEGIN, 4 * term + ADD
+            rounded.remove(before)
+    return program, rounded
+
+
+def _explains(
+    box: BlackBox, random: np.random.Generator, facts: dict[str, Any], result: FloatFormat | None
+) -> bool:
+    """Whether a tree explains random sums; most products are near each other in size."""
+    draws = [float_probes.draw(box, random, float_probes.CHUNK, box.terms)]
+    if result is not None:  # beside its ties
+        draws.append(
+            float_probes.draw(box, random, float_probes.CHUNK // 2, box.terms, result.fraction_bits)
+        )
+    left, right = (np.concatenate(each) for each in zip(*draws, strict=True))
+    outputs = box.sums(left, right)
+    replayed = sums_of(facts, left, right)
+    if result is not None:
+        replayed = casting.cast(replayed, result)
+    same_sign = np.isnan(outputs) | (np.signbit(replayed) == np.signbit(outputs))
+    return bool((float_probes.equal(replayed, outputs) & same_sign).all())
+
+
+def sums_of(facts: Facts, left: Array, right: Array) -> Array:
+    """Returns the sums (N) of products of rows (N, K) as the facts of a tree tell them."""
+    left, right = (each.astype(facts["type"]) for each in (left, right))
+    with np.errstate(all="ignore"):
+        if "wide" not in facts:
+            ends = range(float_probes.DIAGONAL, len(left), float_probes.DIAGONAL)
+            blocks = zip(np.split(left, ends), np.split(right, ends), strict=True)
+            squares = (sums.products(facts, rows, columns.T.copy()) for rows, columns in blocks)
+            return np.concatenate([np.diagonal(square) for square in squares])
+        held: list[Array] = []  # float32 and float64, whose sums are float64
+        for step in facts["program"]:
+            term, kind = divmod(step, 4)
+            factors = left[:, term], right[:, term]
+            rounded, exact = factors[0] * factors[1], factors[0].astype(float) * factors[1]
+            if kind == JOIN:
+                last = held.pop()
+                held[-1] = held[-1] + last
+            elif kind == BEGIN:
+                wide = exact if term in facts["exact"] else rounded.astype(float)
+                first = wide if term in facts["wide"] else rounded
+                held.append(first + facts["from_zero"] * 0)
+            elif not facts["fused"]:
+                held[-1] = held[-1] + rounded
+            elif held[-1].dtype == np.float64:
+                held[-1] = held[-1] + exact
+            else:  # rounded to odd, a sum keeps its second rounding (Boldo and Melquiond, 2008)
+                total = exact + held[-1]
+                back = total - exact
+                error = (exact - (total - back)) + (held[-1] - back)
+                is_even = (error != 0) & np.isfinite(error) & (total.view(np.int64) % 2 == 0)
+                total = np.where(is_even, np.nextafter(total, np.copysign(np.inf, error)), total)
+                held[-1] = total.astype(np.float32)
+        return held[0].astype(np.float32)
+
 
 _SEEDS = 1 << 10
 """Seeds of stochastic rounding that are tried."""
@@ -55,7 +289,7 @@ def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
     """Returns the rule of a sum of floats. Raises NotKnown if none fits."""
     fraction = _fraction(box)
     if fraction > SINGLE_FRACTION:
-        return float_trees.reveal(box, random, np.float64)
+        return reveal_tree(box, random, np.float64)
     probes = Probes(box, random, fraction)
     is_single = fraction == SINGLE_FRACTION and box.operands.left.format == SINGLE
     reason = f"sums keep {fraction} bits of fraction; no accumulator explains all probes"
@@ -72,7 +306,7 @@ def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
                 return Finding.of(block, box.terms, result=result)
         if result is not None and keeps_more:
             with suppress(NotKnown):
-                return float_trees.reveal(box, random, np.float32, result)
+                return reveal_tree(box, random, np.float32, result)
     blocks = iter(()) if is_single else _blocks(probes, fraction)
     candidates: Iterator[Candidate] = chain(_accumulators(probes, fraction), blocks)
     for candidate in candidates:
@@ -80,7 +314,7 @@ def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
             return Finding.of(candidate, box.terms)
         reason = f"{candidate} explains most probes, and not all"
     if is_single:
-        return float_trees.reveal(box, random, np.float32)
+        return reveal_tree(box, random, np.float32)
     raise NotKnown(reason)
 
 

@@ -18,8 +18,7 @@ from tracer.accumulators.spec import NARROWEST, WIDEST, Register, RoundingName
 from tracer.accumulators.spec.accumulator import Accumulator, Rounding, needed, rounded
 from tracer.accumulators.spec.orders import Sequential, Tiles
 from tracer.arithmetic import integer_search
-from tracer.arithmetic.black_box import BlackBox
-from tracer.arithmetic.finding import Finding
+from tracer.arithmetic.black_box import BlackBox, Finding
 from tracer.arithmetic.integer_search import (
     MODES,
     Choice,

@@ -337,7 +337,7 @@ class Search:
         assert plan is not None
         equal = np.empty(len(numbers), np.int64)
         products, bias, sums = given
-        compiled_code.loaded("integer_search", "tracer.arithmetic.kernels").count_equal(
+        compiled_code.loaded("sums", "tracer.arithmetic.kernels").count_equal(
             np.ascontiguousarray(products[:, plan.sequence]), self.like.product_shift,
             plan.groups.groups, family.rules(plan, numbers),
             (family.order.reorders, family.place == "last"), np.ascontiguousarray(bias),

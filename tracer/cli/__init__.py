@@ -11,14 +11,13 @@ import click
 import cloup
 
 from tracer.cli import _messages
-from tracer.cli._command import VOICE
-from tracer.cli._kinds import kind_of
+from tracer.cli._command import VOICE, keep_words
 from tracer.cli._options import DEBUG
-from tracer.cli._typed import keep_words
+from tracer.cli._types import kind_of
 from tracer.containment import activity, signals
 from tracer.errors import InputError, LimitError, TracerError, is_lack_of_memory, out_of_memory
 from tracer.support import files, temporary
-from tracer.support.suggestions import suggest
+from tracer.text import suggest
 
 SECTIONS = {
     "Measure": ("profile", "compare", "bisect", "report", "demo"),

@@ -11,8 +11,8 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from tracer.cli._command import Typed, new_file
 from tracer.cli._messages import is_quiet
-from tracer.cli._typed import Typed, new_file
 from tracer.executors.settings import OPTIMIZATIONS
 from tracer.text import plural
 

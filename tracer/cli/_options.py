@@ -26,7 +26,6 @@ from tracer.analyzers.options import (
 )
 from tracer.api import _calls
 from tracer.cli._command import Option
-from tracer.cli._kinds import refuse_other
 from tracer.cli._messages import is_verbose
 from tracer.cli._types import (
     Amount,
@@ -41,6 +40,7 @@ from tracer.cli._types import (
     Percent,
     Size,
     Words,
+    refuse_other,
 )
 from tracer.containment import activity, memory, signals, watch
 from tracer.errors import UsageError

@@ -22,7 +22,7 @@ from tracer.cli._next_step import show_next_step
 from tracer.containment import activity, fence, signals
 from tracer.errors import InputError, TracerError, UsageError
 from tracer.support.files import cache_folder, check_writable, write_atomically
-from tracer.support.suggestions import suggest
+from tracer.text import suggest
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,7 @@ import cloup
 from tracer.cli._command import Command
 from tracer.cli._output import write_stdout
 from tracer.errors import UsageError
-from tracer.support.suggestions import suggest
+from tracer.text import suggest
 
 FOLDER = Path(__file__).parents[1] / "docs"
 _GENERATED = "\n::: "

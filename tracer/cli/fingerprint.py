@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloup
 
-from tracer.api import fingerprint as api
+from tracer.api import replay as api
 from tracer.cli import _options
 from tracer.cli._command import Command
 from tracer.cli._messages import progress

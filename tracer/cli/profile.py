@@ -14,7 +14,7 @@ import click
 import cloup
 
 from tracer.api import profile as api
-from tracer.api.framework import FrameworkOptions
+from tracer.api.profile import FrameworkOptions
 from tracer.cli import _accumulating, _options
 from tracer.cli._command import Command, ask_synonyms
 from tracer.cli._messages import progress, tell

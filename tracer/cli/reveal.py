@@ -67,7 +67,7 @@ def command(function: str, options: dict[str, Any], kernel: dict[str, Any], outp
         return
     if function.endswith(".onnx"):
         raise UsageError(f"{function} is a model", "Name one of its nodes: --node NODE.")
-    from tracer.arithmetic.revealed import Revealed
+    from tracer.records.bits import Revealed
 
     output.check(Revealed)
     with progress() as report:

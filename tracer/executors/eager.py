@@ -15,7 +15,7 @@ from tracer.containment.activity import Progress
 from tracer.errors import InputError, LimitError, TracerError
 from tracer.executors.calls import Calls, described
 from tracer.executors.measuring import Recorder, RunTimes, spread, use_of, warm_up
-from tracer.executors.protocol import Profiled
+from tracer.executors.registry import Profiled
 from tracer.executors.settings import EagerSettings, MeasuringSettings
 from tracer.records.counted_runs import MachineUse
 from tracer.records.trace import Kernel, Run

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tracer.errors import InputError, UsageError
 from tracer.support.arguments import check_arguments
-from tracer.support.suggestions import suggest
+from tracer.text import suggest
 
 OPTIMIZATIONS = ("none", "basic", "extended", "all")
 _LEAST_RUNS, _FEWEST_RUNS = 10, 3

@@ -20,8 +20,8 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Observer
 from tracer.interpreter.values import Value, type_proto
 from tracer.support.files import write_atomically
-from tracer.support.suggestions import suggest
 from tracer.support.types import Array
+from tracer.text import suggest
 
 
 @dataclass(frozen=True, slots=True)

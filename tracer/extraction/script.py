@@ -20,8 +20,7 @@ import onnx.printer
 import onnx.shape_inference
 
 from tracer.extraction.cutting import Case
-from tracer.extraction.faults import Finding
-from tracer.extraction.runs import LEVELS, Side
+from tracer.extraction.faults import LEVELS, Finding, Side
 from tracer.graph.model import node_protos
 from tracer.records.environment import cpu_model
 from tracer.support.types import Array
@@ -116,7 +115,7 @@ def script(
     modules += [name for name in ("base64", "zlib") if f"{name}." in text]
     head = "".join(f"import {name}\n" for name in sorted(modules))
     head += "\nimport numpy as np\nimport onnx\nimport onnx.parser\n"
-    interpreting = "from tracer.extraction.runs import count_overflows\n"
+    interpreting = "from tracer.extraction.faults import count_overflows\n"
     head += interpreting if kind == "overflow" else "import onnxruntime as ort\n"
     # names of a model may hold whatever ends a string
     seen = (line(each).translate(_WITHIN_STRING) for each in (finding.expects, finding.sees))

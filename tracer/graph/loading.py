@@ -14,7 +14,7 @@ from tracer.containment import activity
 from tracer.errors import LimitError, ModelError, UsageError
 from tracer.graph import element_types, provenance, stored_weights, validation
 from tracer.graph.model import Model, encoded, expanded_keys, expansion, node_protos, signature
-from tracer.support.suggestions import ask, similar
+from tracer.text import ask, similar
 
 _GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 20

@@ -13,8 +13,7 @@ from tracer.graph.model import Model
 from tracer.inputs.datasets.archive import refuse_unknown
 from tracer.inputs.datasets.dataset import Dataset, Description
 from tracer.inputs.datasets.opening import open_dataset, open_files, reopened
-from tracer.inputs.feedset import FeedSet
-from tracer.inputs.files import describe_source, numeric_order, test_data_sets
+from tracer.inputs.feedset import FeedSet, describe_source, numeric_order, test_data_sets
 from tracer.inputs.sizes import batch_of
 
 if TYPE_CHECKING:

@@ -1,16 +1,29 @@
-"""The arrays that one inference runs on, by input name, and random ones that suit a model."""
+"""The arrays that one inference runs on, by input name: random ones, and those of files."""
 
+import math
+import re
+import struct
+import zipfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import IO, Any, TypeAlias
 
 import numpy as np
+import onnx
+from numpy.lib import format as npy
+from numpy.typing import ArrayLike, NDArray
+from onnx.external_data_helper import uses_external_data
 
 from tracer import limits, shapes
-from tracer.errors import InputError, LimitError
+from tracer.errors import InputError, LimitError, UsageError, refusing
 from tracer.graph import shape_inference, tensor_type
 from tracer.graph.model import Model, Node
+from tracer.graph.shape_inference import symbol_sizes
+from tracer.support.files import read_regular
+from tracer.support.temporary import is_temporary
 
 Feeds: TypeAlias = Mapping[str, Any]
 """An array per model input by name; a list of arrays for a sequence."""
@@ -160,3 +173,238 @@ def _table_sizes(
             size = shape[axis] if -len(shape) <= axis < len(shape) else None
             if isinstance(size, int) and size > 0:
                 yield size
+
+
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_ENCRYPTED = 1
+"""Bit of the flags of a member."""
+_NAME_SIZES = 26
+"""Bytes of a member's own header before the sizes of its name and extra field (APPNOTE 4.3.7)."""
+_FREE, _RATIO = 256 << 20, 200
+"""Bytes that any array may unpack to at once, and beyond them times its bytes in the archive."""
+_HINT = "Write it with numpy.savez or numpy.savez_compressed."
+
+
+def read_feeds(model: Model, path: Path) -> Feeds:
+    """Returns arrays for the inputs of `model`.
+
+    Raises InputError for a file of no use, LimitError for arrays beyond the limits.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: no such inputs", "Name an .npz file or a test_data_set folder.")
+    if path.is_dir():  # `input_K.pb` is the K-th input
+        sets = test_data_sets(path)
+        if not sets:
+            raise InputError(f"{path}: holds neither input_0.pb nor a test_data_set folder")
+        named = {value.name: sets[0] / f"input_{k}.pb" for k, value in enumerate(model.inputs)}
+        declared = {value.name: value for value in model.inputs}
+        return {n: _read_proto(file, declared[n]) for n, file in named.items() if file.exists()}
+    if path.suffix == ".npz":
+        shapes = {name: member.shape for name, member in npz_members(path).items()}
+        symbol_sizes(model, shapes)  # what does not fit is not unpacked
+        return read_arrays(path)
+    raise InputError(
+        f"{path}: inputs are read from .npz files and test_data_set folders only",
+        "Write one with numpy.savez(file, input_name=array).",
+    )
+
+
+def read_arrays(path: Path) -> Feeds:
+    """Returns the arrays of an `.npz` file, in its order. Raises InputError for any other file."""
+    archive = npz_members(path)
+    with npz_opened(path, list(archive.values())) as streams:
+        pairs = zip(archive.items(), streams, strict=True)
+        return {name: member.read_all(stream).copy() for (name, member), stream in pairs}
+
+
+def describe_source(paths: Sequence[Path]) -> str:
+    """Returns the note on where inputs come from."""
+    if all(map(is_temporary, paths)):
+        return "inputs are arrays of the call"
+    return f"inputs are those of {', '.join(map(str, paths))}"
+
+
+def store_arrays(arrays: Mapping[str, ArrayLike], path: Path) -> Path:
+    """Writes arrays by name to the `.npz` file `path`, and returns it. Raises UsageError."""
+    with zipfile.ZipFile(path, "w") as archive:  # np.savez has no room for the name `file`
+        for name, value in arrays.items():
+            array = np.asarray(value)
+            if not isinstance(name, str) or array.dtype.hasobject:
+                raise UsageError(
+                    f"inputs is a mapping, and {name!r} in it is no array of numbers or text",
+                    'Give arrays by the names of the inputs: {"x": numpy.zeros((1, 3, 8, 8))}.',
+                )
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                npy.write_array(stream, array, allow_pickle=False)
+    return path
+
+
+def read_outputs(model: Model, path: Path) -> Feeds:
+    """Returns the expected outputs that a test_data_set folder holds, by the model's names.
+
+    Raises InputError for a file that does not hold a value of the output's type.
+    """
+    files = {value.name: path / f"output_{i}.pb" for i, value in enumerate(model.graph.output)}
+    declared = {value.name: value for value in model.graph.output}
+    return {n: _read_proto(file, declared[n]) for n, file in files.items() if file.exists()}
+
+
+def test_data_sets(folder: Path) -> list[Path]:
+    """Returns `folder` if it is a test_data_set, else the test_data_sets inside, by number."""
+    return [folder] if any(folder.glob("input_*.pb")) else nested_test_data_sets(folder)
+
+
+def nested_test_data_sets(folder: Path) -> list[Path]:
+    """Returns the test_data_set folders inside `folder`, by number."""
+    return sorted(folder.glob("test_data_set_*"), key=numeric_order)
+
+
+def numeric_order(path: Path) -> tuple[tuple[int, str], ...]:
+    """Sorts test_data_set_10 after test_data_set_9."""
+    parts = re.split(r"([0-9]+)", path.name)
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An array of the archive: name, shape and type from its header, and its bytes packed."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+    packed: int
+
+    def read_all(self, stream: IO[bytes]) -> NDArray[Any]:
+        """Reads the whole array from a stream past its header."""
+        flat = self._read(stream, math.prod(self.shape))
+        return flat.reshape(self.shape, order="F" if self.fortran else "C")
+
+    @property
+    def is_by_rows(self) -> bool:
+        """Whether rows are stored one after another, as they are not in Fortran order."""
+        return not self.fortran or len(self.shape) < 2
+
+    def bytes_of(self, rows: int) -> int:
+        """The bytes of that many rows."""
+        return rows * math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    def rows(self, stream: IO[bytes], size: int, first: int = 0) -> Iterator[NDArray[Any]]:
+        """Yields up to `size` rows at a time, from row `first` on, at which the stream stands.
+
+        An array in Fortran order is read at once, from a stream past its header.
+        """
+        if not self.is_by_rows:
+            array = self.read_all(stream)
+            yield from (array[i : i + size] for i in range(first, len(array), size))
+            return
+        row = math.prod(self.shape[1:])
+        for start in range(first, self.shape[0], size):
+            count = min(size, self.shape[0] - start)
+            yield self._read(stream, count * row).reshape(count, *self.shape[1:])
+
+    def _read(self, stream: IO[bytes], items: int) -> NDArray[Any]:
+        limits.allow((items,), self.dtype)
+        nbytes = items * self.dtype.itemsize
+        if nbytes > max(_FREE, _RATIO * self.packed):
+            raise LimitError(
+                f"'{self.name}' unpacks from {self.packed:,} to {nbytes:,} bytes",
+                "Write it with numpy.savez, which does not compress.",
+            )
+        data = stream.read(nbytes)
+        if len(data) != nbytes:
+            raise ValueError(f"'{self.name}' ends before its last row")
+        return np.frombuffer(data, self.dtype)
+
+
+def npz_members(path: Path) -> dict[str, Member]:
+    """Returns the arrays of an archive by name. Raises InputError for any other file."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file", "Name an .npz file or a data set.")
+    with _errors_naming(path), zipfile.ZipFile(path) as archive:
+        names = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
+        return {name: _member(archive, name)[0] for name in names}
+
+
+@contextmanager
+def npz_opened(path: Path, members: list[Member], first: int = 0) -> Iterator[list[IO[bytes]]]:
+    """Opens a stream per member, past its header and the rows before row `first`.
+
+    Rows of a member that is not compressed are skipped without being read. Raises InputError for a
+    broken archive, also while the streams are read.
+    """
+    with _errors_naming(path), ExitStack() as stack:
+        archive = stack.enter_context(zipfile.ZipFile(path))
+        streams = []
+        for member in members:
+            stored, stream = _member(archive, member.name)
+            if stored != member:
+                raise ValueError(f"'{member.name}' has changed")
+            stack.enter_context(stream)
+            if first and member.is_by_rows:
+                info = archive.getinfo(f"{member.name}.npy")
+                start = stream.tell() + member.bytes_of(first)
+                if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _ENCRYPTED:
+                    stream.seek(start)  # unpacks what comes before
+                elif stream.tell() + member.bytes_of(member.shape[0]) > info.file_size:
+                    raise ValueError(f"'{member.name}' ends before its last row")
+                else:
+                    stream = stack.enter_context(path.open("rb"))
+                    stream.seek(info.header_offset + _NAME_SIZES)
+                    sizes = struct.unpack("<HH", stream.read(4))
+                    stream.seek(info.header_offset + _NAME_SIZES + 4 + sum(sizes) + start)
+            streams.append(stream)
+        yield streams
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> tuple[Member, IO[bytes]]:
+    stream = archive.open(f"{name}.npy")
+    version = npy.read_magic(stream)
+    if version not in _HEADERS:
+        raise ValueError(f"'{name}' is of .npy version {version}, which is for records")
+    shape, fortran, dtype = _HEADERS[version](stream)
+    if dtype.hasobject:
+        raise ValueError(f"'{name}' holds Python objects, which are not read")
+    if dtype.itemsize == 0 or any(size < 0 for size in shape):
+        raise ValueError(f"'{name}' has an invalid header")
+    return Member(name, shape, dtype, fortran, archive.getinfo(f"{name}.npy").compress_size), stream
+
+
+@contextmanager
+def _errors_naming(path: Path) -> Iterator[None]:
+    broken = f"{path}: not an .npz file of plain arrays"
+    try:
+        with refusing(lambda why: InputError(f"{broken} ({why})", _HINT)):
+            yield
+    except LimitError as error:
+        raise LimitError(f"{path}: {error.what}", error.hint) from error
+
+
+def _read_proto(file: Path, value: onnx.ValueInfoProto) -> Any:
+    readers: dict[str | None, tuple[Any, Callable[[Any], Any]]] = {
+        "tensor_type": (onnx.TensorProto, onnx.numpy_helper.to_array),
+        "sequence_type": (onnx.SequenceProto, onnx.numpy_helper.to_list),
+        "optional_type": (onnx.OptionalProto, onnx.numpy_helper.to_optional),
+    }
+    kind = value.type.WhichOneof("value")
+    if kind not in readers:
+        raise InputError(f"{file}: an input of kind {kind} cannot be read from a file")
+    proto_type, reader = readers[kind]
+    content = read_regular(file)
+    role = f"{file.name.partition('_')[0]} '{value.name}'"
+    with refusing(lambda why: InputError(f"{file}: does not hold {role} ({why})")):
+        proto = proto_type.FromString(content)
+        if any(map(uses_external_data, _tensors(proto))):  # these may be anywhere
+            raise ValueError("its data are in another file, which is not read")
+        return reader(proto)
+
+
+def _tensors(proto: Any) -> Iterator[onnx.TensorProto]:
+    """Yields the tensors of a tensor, sequence, map or optional."""
+    if isinstance(proto, onnx.TensorProto):
+        yield proto
+        return
+    for described, value in proto.ListFields():
+        if described.message_type is not None:
+            for each in [value] if hasattr(value, "ListFields") else value:
+                yield from _tensors(each)

@@ -14,9 +14,16 @@ from tracer.containment.activity import Progress, silent
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.model import Model
 from tracer.graph.stored_weights import overridable, with_fed_weights
-from tracer.inputs import files
 from tracer.inputs.datasets import DEFAULT_FOLDER
-from tracer.inputs.feedset import FeedSet, check_feeds, random_arrays
+from tracer.inputs.feedset import (
+    FeedSet,
+    check_feeds,
+    describe_source,
+    nested_test_data_sets,
+    npz_members,
+    random_arrays,
+    read_feeds,
+)
 from tracer.inputs.sizes import Sizes, batch_of, choices, choose
 
 _Result = TypeVar("_Result")
@@ -138,7 +145,7 @@ class Request:
     def _own_test_data(self) -> Path | None:
         if self.folder is None or self.batch is not None or self.dims:
             return None
-        return next(iter(files.nested_test_data_sets(self.folder)), None)
+        return next(iter(nested_test_data_sets(self.folder)), None)
 
 
 def request_for(
@@ -207,7 +214,7 @@ def with_overrides(model: Model, feeds: InputPaths | Samples) -> Model:
         inside = sorted(path.glob("*.npz")) if path.is_dir() else [path]
         for file in inside:
             if file.suffix == ".npz" and file.is_file():
-                held.update(files.npz_members(file))
+                held.update(npz_members(file))
     fed = names & held
     return with_fed_weights(model, fed) if fed else model
 
@@ -233,10 +240,10 @@ def make_feeds(
             f"{path}: the inputs' own shapes decide; they cannot be changed by a batch or dim",
             "Leave out the batch and dims, or leave out the inputs.",
         )
-    feeds = files.read_feeds(model, path)
+    feeds = read_feeds(model, path)
     check_feeds(model, feeds)
     batch = batch_of(model, FeedSet(feeds, None).shapes)
-    return FeedSet(feeds, batch, (files.describe_source([path]),))
+    return FeedSet(feeds, batch, (describe_source([path]),))
 
 
 def random_feeds(model: Model, sizes: Sizes, seed: int) -> FeedSet:

@@ -33,8 +33,8 @@ from tracer.interpreter.operators import Body, Operator, registry_of
 from tracer.interpreter.plan import BoundPlan, Fuse, Plan, Planner, Step, WrapKernel, fused
 from tracer.interpreter.values import Value
 from tracer.limits import Limits, enforced
-from tracer.support.suggestions import suggest
 from tracer.support.types import dtype_text, type_text
+from tracer.text import suggest
 
 
 class Interpreter:

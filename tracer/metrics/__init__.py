@@ -9,8 +9,8 @@ from tracer.errors import InputError, UsageError
 from tracer.inputs.datasets.batch import Batch
 from tracer.metrics import scores
 from tracer.metrics.metric import Metric, Outputs, Score, load_user_metric
-from tracer.support.suggestions import suggest
 from tracer.support.types import Array
+from tracer.text import suggest
 
 _BITS = 0.05  # bits of a token that a what-if may lose: 3.5 % of the perplexity
 

@@ -14,8 +14,8 @@ import numpy as np
 from tracer.errors import InputError
 from tracer.inputs.datasets.batch import Batch
 from tracer.metrics.metric import Metric, Outputs, only
-from tracer.support.suggestions import suggest
 from tracer.support.types import Array, FloatArray
+from tracer.text import suggest
 
 ChannelSquares: TypeAlias = Mapping[tuple[str, int], FloatArray]
 """Sums of squares (channels,) by the name of an output and the axis of its channels."""

@@ -19,8 +19,7 @@ from tracer.inputs.datasets.dataset import Dataset
 from tracer.interpreter.interpreter import Interpreter
 from tracer.metrics import Metric
 from tracer.narrowing import layers
-from tracer.narrowing.exact import exact_graph
-from tracer.narrowing.narrow import Change, Sum, narrow_graph
+from tracer.narrowing.narrow import Change, Sum, exact_graph, narrow_graph
 from tracer.narrowing.requirement import Guarantee, Need, Width
 from tracer.quantization.calibration import CalibrationBatches
 from tracer.records.transformed import NarrowedNode

@@ -9,7 +9,6 @@ from decimal import Decimal
 
 import numpy as np
 
-from tracer.narrowing import partial_sum_extremes
 from tracer.narrowing.layers import Grid, Layer
 from tracer.narrowing.requirement import MARGIN, OUTER_BITS, Need, Registers
 from tracer.narrowing.rounding import (
@@ -21,7 +20,7 @@ from tracer.narrowing.rounding import (
     round_within,
     share,
 )
-from tracer.narrowing.samples import LayerSamples
+from tracer.narrowing.samples import LayerSamples, least_units
 from tracer.support.types import Array, FloatArray
 
 
@@ -151,11 +150,7 @@ def fits_already(samples: LayerSamples, need: Need) -> bool:
         return bool(rows_that_fit(layer, registers).all())
     if not need.is_for_any_input:
         units = layer.scales * layer.grid.step
-        return bool(
-            (
-                partial_sum_extremes.least_units(layer, samples.read, registers, MARGIN) <= units
-            ).all()
-        )
+        return bool((least_units(layer, samples.read, registers, MARGIN) <= units).all())
     bias = np.zeros(len(layer.integers))
     if layer.bias is not None:
         bias = np.rint(layer.bias / (layer.grid.step * layer.scales))

@@ -16,7 +16,7 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value
 from tracer.narrowing.fitting import Fit
 from tracer.narrowing.layers import Grid, Layer
-from tracer.narrowing.partial_sum_extremes import terms_of
+from tracer.narrowing.samples import terms_of
 from tracer.support.types import Array
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tracer.errors import UsageError
 from tracer.support.arguments import option
-from tracer.support.suggestions import suggest
+from tracer.text import suggest
 
 FORMATS = {"qdq": "QDQ", "qoperator": "QOperator"}
 METHODS = {"minmax": "MinMax", "percentile": "Percentile", "entropy": "Entropy"}

@@ -25,7 +25,7 @@ import onnx
 from onnx import version_converter
 
 from tracer.errors import ModelError, UsageError
-from tracer.executors.onnxruntime import optimized_graph
+from tracer.executors.onnxruntime import sessions
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import (
@@ -180,10 +180,10 @@ def prepare(model: Model, folder: Path) -> onnx.ModelProto:
             f"{model.name}: it is quantised already: node '{node.key}' is a {node.op_type}",
             "Give the float model.",
         )
-    proto = optimized_graph.optimize(model, OrtSettings(optimization="basic"), folder)
+    proto = sessions.optimize(model, OrtSettings(optimization="basic"), folder)
     if not stored_weights.is_large(model):
         return onnx.shape_inference.infer_shapes(encoded(proto, model.name))
-    path = folder / optimized_graph.FILE
+    path = folder / sessions.FILE
     path.write_bytes(encoded(proto, model.name))
     onnx.shape_inference.infer_shapes_path(path, path)
     return onnx.load(path, load_external_data=False)
@@ -257,7 +257,7 @@ def raise_for_qonnx(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     weights = {tensor.name for tensor in copy.graph.initializer}
-    optimized_graph.list_inputs(copy, {value.name for value in copy.graph.input} - weights)
+    sessions.list_inputs(copy, {value.name for value in copy.graph.input} - weights)
     if next(o.version for o in copy.opset_import if not canonical_domain(o.domain)) >= _OPSET:
         return copy
     own: dict[str, onnx.NodeProto] = {}

@@ -15,7 +15,7 @@ from onnxruntime.quantization import calibrate, registry
 
 from tracer.containment.activity import Progress, silent
 from tracer.errors import InputError, ModelError, UsageError
-from tracer.executors.onnxruntime import optimized_graph
+from tracer.executors.onnxruntime import sessions
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model, encoded
 from tracer.graph.stored_weights import has_external_data
@@ -146,7 +146,7 @@ def quantized_graphs(
         raise
     graph_editor.sort_nodes(proto.graph)
     preparation.restore_metadata(proto, prepared)
-    optimized_graph.keep_imports(proto, model)
+    sessions.keep_imports(proto, model)
     if not any("QuantizeLinear" in node.op_type for node in proto.graph.node):
         raise _nothing(model)
     target = folder / "quantized.onnx"
@@ -175,7 +175,7 @@ def quantize_weights(
     chosen = _products(model, named, options)
     proto = _quantized(named, chosen, options)
     preparation.restore_metadata(proto, named)
-    optimized_graph.keep_imports(proto, model)
+    sessions.keep_imports(proto, model)
     files = TemporaryFolder()
     paths = (files.path / "float.onnx", files.path / "quantized.onnx")
     for path, each in zip(paths, (named, proto), strict=True):

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tracer.errors import UsageError
 from tracer.support.files import check_writable, write_atomically
-from tracer.support.suggestions import suggest
-from tracer.text import line
+from tracer.text import line, suggest
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ nothing else:
    once, and the worker opens it.
 2. A `Task` calls a method of the opened job, on a part of the data. Its result is the same on
    every worker, so that a task of a lost worker is run again elsewhere.
-3. A `Pool` runs tasks: `SerialPool` in this process, `processes` in others on this machine,
+3. A `Pool` runs tasks: `SerialPool` in this process, `dispatcher.ProcessPool` in others here,
    `dask_cluster` on workers of Dask. `opened_pool` chooses one.
 
 `dispatcher` deals tasks to the workers of both kinds, has what runs in a worker, and tells whether

@@ -106,7 +106,7 @@ def opened_pool(
     if cluster is None:
         pool = SerialPool(threads or None)
     elif isinstance(cluster, str) and (local := _LOCAL.fullmatch(cluster)) and int(local[1]):
-        from tracer.scaling.processes import ProcessPool
+        from tracer.scaling.dispatcher import ProcessPool
 
         pool = ProcessPool(int(local[1]), threads or None, note, modules)
     elif isinstance(cluster, str) and _ADDRESS.fullmatch(cluster) is None:

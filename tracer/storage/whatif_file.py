@@ -28,7 +28,7 @@ from tracer.errors import InputError
 from tracer.records import whatif
 from tracer.scaling.dispatcher import version
 from tracer.scaling.pool import Shard
-from tracer.storage import stored_sums, trace_database
+from tracer.storage import trace_database, trace_file
 from tracer.storage.trace_database import (
     FORMAT,
     MALFORMED,
@@ -149,7 +149,7 @@ def load(path: Path) -> whatif.WhatIf:
                 f"{path}: this what-if was interrupted",
                 "Run the command that wrote it again to continue it.",
             )
-        sums = stored_sums.sums_by_run(file)
+        sums = trace_file.sums_by_run(file)
         return trace_database.record(meta, "result", lambda text: _result(text, sums))
 
 
@@ -183,7 +183,7 @@ def _insert(database: sqlite3.Connection, result: whatif.WhatIf) -> None:
     for index, one in enumerate(result.variants):
         plain = {"accumulator": one.answer.accumulator.to_plain(), "sums": None}
         variants.append(record(one) | {"answer": record(one.answer) | plain})
-        stored_sums.put_sums(database, index, one.answer.sums)
+        trace_file.put_sums(database, index, one.answer.sums)
     text = as_text(record(result) | {"variants": variants})
     trace_database.put_meta(database, {"result": text})
 
@@ -357,7 +357,7 @@ class KeptShards:
             both = tuple[kind, list[tuple[str, bytes]]]  # type: ignore[valid-type]
             part, records = msgspec.msgpack.decode(row[0], type=both, dec_hook=_unpack)
             cells = StoredFile(self._file.database, self._file.path.stat().st_size)
-            sums = [stored_sums.load_sums(text, cells.arrays(arrays)) for text, arrays in records]
+            sums = [trace_file.load_sums(text, cells.arrays(arrays)) for text, arrays in records]
             if isinstance(part, whatif.ShardBaseline):
                 part = replace(part, sums={each.node: each for each in sums})
             result: R = part
@@ -371,7 +371,7 @@ class KeptShards:
         sums: Iterable[PartialSums] = ()
         if isinstance(result, whatif.ShardBaseline):  # partial sums are stored as in a trace
             result, sums = replace(result, sums={}), result.sums.values()
-        both = result, [stored_sums.dump_sums(each) for each in sums]
+        both = result, [trace_file.dump_sums(each) for each in sums]
         record = msgspec.msgpack.encode(both, enc_hook=_pack)
         values = self._variant, shard.first, shard.count, question, record
         try:

@@ -1,4 +1,4 @@
-"""The setups that are tried: made once, and their outputs compared with the unchanged model's.
+"""The setups that are tried: made once, measured side by side, and their outputs compared.
 
 Quantising a large model takes long, which is estimated first. Where the processor adds products of
 bytes in pairs, the sums that saturate are counted.
@@ -9,7 +9,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import onnx
@@ -17,20 +20,144 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tracer.accumulators.spec.policy import as_policy
 from tracer.analyzers.compare.contrast import Contrast, of_sessions
+from tracer.containment import signals
 from tracer.containment.activity import Progress
 from tracer.errors import TracerError, UsageError
 from tracer.executors import registry
+from tracer.executors.measuring import Pace, by_side, counting, sessions, timed
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading, stored_weights
-from tracer.inputs.feedset import FeedSet
+from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.limits import Limits, enforced
-from tracer.support.suggestions import suggest
 from tracer.support.tolerance import Tolerance, compare, worst
-from tracer.text import brief
-from tracer.tuning.bench import Bench, Blocks
-from tracer.tuning.changes import ALLOWED, Step, Steps, changes, find, quantised
-from tracer.tuning.findings import Findings
+from tracer.support.types import FloatArray
+from tracer.text import brief, suggest
+from tracer.tuning import memory
+from tracer.tuning.changes import ALLOWED, Findings, Step, Steps, changes, find, model
 from tracer.tuning.setup import Machine, Setup
+
+EXECUTOR = "onnxruntime"
+Blocks: TypeAlias = list[FloatArray]
+"""Median time of a sample in the runs of each block, µs: an array for each session."""
+
+_PACE = Pace(block_us=100.0, least_runs=1, session_s=0.05)
+"""That of whole runs in a comparison."""
+_LEAST_SESSIONS = 3
+"""With fewer, the spread of sessions is not known."""
+
+Enough: TypeAlias = Callable[[Sequence[Blocks]], bool]
+
+
+class Bench(Protocol):
+    """What measures setups. Decisions of a search are tested with one that is told the times."""
+
+    def race(self, setups: Sequence[Setup], seconds: float, is_enough: Enough) -> list[Blocks]:
+        """Returns the times of setups, whose runs take turns until they are enough."""
+
+    def outputs(self, setup: Setup) -> Sequence[Any]:
+        """Returns the outputs of one run, in order."""
+
+    def memory(self, setup: Setup, seconds: float) -> int | None:
+        """Returns the bytes that a session takes at most; None if not known within `seconds`."""
+
+
+@dataclass
+class LimitedBench:
+    """A bench that begins nothing of which it knows that it would end after `ends` of `clock`.
+
+    What was opened, raced and probed before tells how long the next takes at least.
+    """
+
+    bench: Bench
+    clock: Callable[[], float]
+    ends: float
+    _opened: list[float] = field(default_factory=list, repr=False)
+    _session_s: float = 0.0
+    _probe_s: float = 0.0
+
+    def fits(self, sides: int) -> bool:
+        """Whether the fewest sessions of a race of so many setups would end in time."""
+        return self.clock() + _LEAST_SESSIONS * sides * self._session_s <= self.ends
+
+    def race(self, setups: Sequence[Setup], seconds: float, is_enough: Enough) -> list[Blocks]:
+        """Returns the times of setups. Ask before whether they fit."""
+        began = self.clock()
+        blocks = self.bench.race(setups, seconds, is_enough)
+        self._session_s = (self.clock() - began) / (len(blocks) * len(blocks[0]))
+        return blocks
+
+    def outputs(self, setup: Setup) -> Sequence[Any]:
+        """Returns the outputs of one run."""
+        began = self.clock()
+        outputs = self.bench.outputs(setup)
+        self._opened.append(self.clock() - began)
+        # a session lasts as long as it took to open
+        self._session_s = 2 * sum(self._opened) / len(self._opened)
+        return outputs
+
+    def memory(self, setup: Setup, seconds: float = math.inf) -> int | None:
+        """Returns the bytes that a session takes; None if not known in time, or in `seconds`."""
+        began = self.clock()
+        seconds = min(seconds, self.ends - began)
+        if seconds <= self._probe_s:
+            return None
+        memory = self.bench.memory(setup, seconds)
+        self._probe_s = self.clock() - began
+        return memory
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """The seed of the order of turns, and the threads of a side: 1 where none spins."""
+
+    seed: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxruntimeBench:
+    """Runs setups in onnxruntime, by the turns of a comparison of whole runs."""
+
+    seed: int
+    progress: Progress
+
+    def race(self, setups: Sequence[Setup], seconds: float, is_enough: Enough) -> list[Blocks]:
+        """Returns the times of setups; their sessions are opened anew, together where they fit.
+
+        Turns wait for threads that spin, where a setup has some.
+        """
+        with signals.keep_nothing():  # what is complete of a race decides nothing
+            made = sessions(
+                [partial(timed, partial(_ready, setup)) for setup in setups],
+                _PACE,
+                _Order(self.seed, 0 if any(setup.spins for setup in setups) else 1),
+                not any(stored_weights.is_large(setup.model) for setup in setups),
+                _LEAST_SESSIONS,
+                lambda made: is_enough(by_side(made, len(setups))),
+                counting(self.progress, f"measuring {len(setups)} settings in turns"),
+                seconds,
+            )
+        return by_side(made, len(setups))
+
+    def outputs(self, setup: Setup) -> Sequence[Any]:
+        """Returns the outputs of one run. Raises the errors of onnxruntime's executor."""
+        opened: AbstractContextManager[Callable[[Feeds], Sequence[Any]]]
+        opened = registry.find_tensors(EXECUTOR).outputs(setup.model, setup.settings)
+        with opened as run:
+            return run(setup.feedset.feeds)
+
+    def memory(self, setup: Setup, seconds: float) -> int | None:
+        """Returns the bytes that a session takes at most, in a process of its own."""
+        return memory.peak_bytes(setup, seconds)
+
+
+@contextmanager
+def _ready(setup: Setup) -> Iterator[Callable[[], float]]:
+    """Opens a setup; inside the block a call times a run, in µs for each original sample."""
+    executor = registry.find_alternating(EXECUTOR)
+    with executor.ready(setup.model, setup.feedset, setup.settings) as run:
+        yield lambda: run() / setup.samples
+
 
 DEFAULT_RTOL = 1e-3
 """Error of an output ÷ its largest value that is no change of results: another order of float sums
@@ -250,7 +377,7 @@ def saturation_notes(
             continue
         try:
             limits = Limits(seconds=seconds)
-            chosen = {"policy": as_policy(quantised.PAIRS), "limits": limits}
+            chosen = {"policy": as_policy(model.PAIRS), "limits": limits}
             settings = registry.settings_for(registry.EMULATED, chosen)
             setup, executor = candidate.setup, registry.find(registry.EMULATED)
             with enforced(limits):
@@ -268,7 +395,7 @@ def saturation_notes(
         named = ", ".join(map(brief, nodes[:_NAMED])) + more
         yield f"{step}: " + (
             f"{sum(changed.values()):,} sums of {named} differ, as this processor adds pairs of "
-            f"products in 16 bits, which saturate; {quantised.NARROWED} prevents it"
+            f"products in 16 bits, which saturate; {model.NARROWED} prevents it"
             if changed
             else "no sum saturates on these inputs, as this processor adds pairs of products"
         )

@@ -22,10 +22,17 @@ from tracer.analyzers.compare.contrast import Contrast, of_sessions
 from tracer.containment import signals
 from tracer.containment.activity import Progress
 from tracer.errors import TracerError
-from tracer.tuning.bench import Bench, Blocks, LimitedBench
-from tracer.tuning.candidates import NO_TIME, Candidate, Request, Workshop, wanted
-from tracer.tuning.changes import Steps, ordered
-from tracer.tuning.findings import MEMORY, Findings
+from tracer.tuning.candidates import (
+    NO_TIME,
+    Bench,
+    Blocks,
+    Candidate,
+    LimitedBench,
+    Request,
+    Workshop,
+    wanted,
+)
+from tracer.tuning.changes import MEMORY, Findings, Steps, ordered
 from tracer.tuning.setup import Setup
 
 _ALONE, _TOGETHER, _DROPPING = 0.35, 0.65, 0.85

@@ -28,7 +28,7 @@ from tracer.accumulators.spec.policy import Entry, Policy, first_matches
 from tracer.analyzers.attribution import attribute
 from tracer.arithmetic import trees
 from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.known_rules import KnownRules
+from tracer.arithmetic.replays import KnownRules
 from tracer.arithmetic.rule import NotKnown
 from tracer.arithmetic.runs import SavedGraph
 from tracer.executors.settings import OrtSettings

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracer.analyzers.compare import Comparison
+from tracer.analyzers.compare import Comparison, Outcome
 from tracer.analyzers.compare.contrast import LEVEL
 from tracer.analyzers.compare.layers import letter
 from tracer.analyzers.compare.sides import Side
-from tracer.analyzers.compare.totals import Outcome
 from tracer.analyzers.compare.views.tables import (
     INTERVAL,
     MARK,

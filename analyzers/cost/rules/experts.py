@@ -6,10 +6,9 @@ The weights of as many experts are read as the tokens can choose at most.
 from collections.abc import Callable
 from functools import partial
 
-from tracer.analyzers.cost.activations import per_element
 from tracer.analyzers.cost.count import Bytes, Count, Operation, counts, known_sum, total
 from tracer.analyzers.cost.rules import reduction
-from tracer.analyzers.cost.rules.elementwise import swish
+from tracer.analyzers.cost.rules.elementwise import per_element, swish
 from tracer.analyzers.cost.rules.quantization import DEQUANTISE
 
 _MICROSOFT = "com.microsoft"

@@ -2,8 +2,8 @@
 
 import math
 
-from tracer.analyzers.cost.activations import PER_ELEMENT, per_element
 from tracer.analyzers.cost.count import Count, Operation, UnknownWorkError, counts
+from tracer.analyzers.cost.rules.elementwise import PER_ELEMENT, per_element
 from tracer.analyzers.cost.rules.quantization import (
     DEQUANTISE,
     REQUANTISE,

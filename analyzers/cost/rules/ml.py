@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracer.analyzers.cost.activations import PER_ELEMENT
 from tracer.analyzers.cost.count import (
     NOTHING,
     Count,
@@ -16,6 +15,7 @@ from tracer.analyzers.cost.count import (
     selects,
 )
 from tracer.analyzers.cost.rules import reduction
+from tracer.analyzers.cost.rules.elementwise import PER_ELEMENT
 from tracer.support.types import Array
 
 _ML = "ai.onnx.ml"

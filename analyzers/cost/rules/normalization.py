@@ -11,8 +11,8 @@ Scale and shift are one operation per element each.
 
 import math
 
-from tracer.analyzers.cost.activations import PER_ELEMENT
 from tracer.analyzers.cost.count import Bytes, Count, Operation, counts, known_sum, total
+from tracer.analyzers.cost.rules.elementwise import PER_ELEMENT
 from tracer.analyzers.cost.rules.quantization import DEQUANTISE
 
 SCALE = Count(muls=1)

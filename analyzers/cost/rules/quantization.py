@@ -1,8 +1,8 @@
 """Quantisation and dequantisation, also those of QONNX, and operators on quantised tensors."""
 
-from tracer.analyzers.cost.activations import PER_ELEMENT
 from tracer.analyzers.cost.count import Count, Operation, counts, per_output, selects
 from tracer.analyzers.cost.rules import reduction
+from tracer.analyzers.cost.rules.elementwise import PER_ELEMENT
 from tracer.graph.operators import QONNX_DOMAIN
 
 REQUANTISE = Count(adds=1, muls=1, other=3)

@@ -1,7 +1,7 @@
 """Recurrent layers over the full, padded sequence: W x + R h per step, then the gates."""
 
-from tracer.analyzers.cost.activations import per_element
 from tracer.analyzers.cost.count import Count, Operation, counts
+from tracer.analyzers.cost.rules.elementwise import per_element
 
 # Per hidden unit and step: gates, uses of each activation, arithmetic of the state.
 _CELLS = {

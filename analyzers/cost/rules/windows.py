@@ -7,8 +7,8 @@ Like every sum, a maximum is accumulated from its neutral element: K operations 
 
 import math
 
-from tracer.analyzers.cost.activations import per_element
 from tracer.analyzers.cost.count import Count, Operation, counts, per_input
+from tracer.analyzers.cost.rules.elementwise import per_element
 from tracer.analyzers.cost.rules.quantization import REQUANTISE, zero_points
 
 

@@ -20,8 +20,7 @@ __all__ = ["page", "stored", "table", "top"]
 _PARTS = {
     "charts": "figure roofline sums",
     "contents": "document report",
-    "exchange": "board stacks timeline",
-    "model_files": "annotated head_room node_times node_values",
+    "exchange": "annotated board head_room node_times node_values stacks timeline",
 }
 """The other parts of this view, by the modules that define them."""
 _HOMES = {part: home for home, parts in _PARTS.items() for part in parts.split()}

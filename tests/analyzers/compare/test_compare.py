@@ -12,10 +12,10 @@ import tracer
 from tests.analyzers.compare.tables import nodes, shaken, side
 from tests.graphs import residual
 from tracer.analyzers.compare import compare
+from tracer.analyzers.compare import total_table as totals_of
 from tracer.analyzers.compare.numbers import Values, numbers
 from tracer.analyzers.compare.sides import measured_side, recorded_side
 from tracer.analyzers.compare.sweep import WHOLE, sweep
-from tracer.analyzers.compare.totals import total_table as totals_of
 from tracer.analyzers.views import render
 from tracer.errors import InputError, UsageError
 from tracer.records.trace import Kernel, Turns

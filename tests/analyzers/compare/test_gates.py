@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tracer.analyzers.compare.totals import equivalent, not_slower, verdicts_of
+from tracer.analyzers.compare import equivalent, not_slower, verdicts_of
 
 
 def verdict(gate, ratio, low, high):

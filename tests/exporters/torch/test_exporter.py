@@ -10,8 +10,8 @@ import pytest
 
 from tracer.api.export import export
 from tracer.errors import ModelError, ThresholdError
+from tracer.exporters.pipeline import verify
 from tracer.exporters.records import ExportOptions, InputSpec, draw
-from tracer.exporters.runtime import verify
 from tracer.exporters.torch.exporter import exporter
 from tracer.graph import loading
 

@@ -19,7 +19,7 @@ from onnx import helper
 import tracer.cli
 from tests.examples import at_night
 from tests.graphs import parse
-from tracer.inputs import files
+from tracer.inputs import feedset
 
 LENET = str(Path("models/lenet/lenet.onnx").resolve())
 
@@ -85,7 +85,7 @@ def test_any_broken_header_of_an_array_is_one_error(tmp_path, capfd):
         with zipfile.ZipFile(tmp_path / "i.npz", "w") as archive:
             archive.writestr("x.npy", changed)
         try:
-            files.npz_members(tmp_path / "i.npz")
+            feedset.npz_members(tmp_path / "i.npz")
         except tracer.errors.InputError as error:
             assert "i.npz: not an .npz file of plain arrays" in str(error)
     with tarfile.open(tmp_path / "i.tar", "w") as tar:
@@ -100,7 +100,7 @@ def test_any_broken_header_of_an_array_is_one_error(tmp_path, capfd):
 
 def test_an_array_that_expands_is_refused_before_it_is_unpacked(tmp_path, capfd, monkeypatch):
     np.savez_compressed(tmp_path / "i.npz", x=np.zeros((2000, 3, 32, 32), np.float32))
-    monkeypatch.setattr(files, "_FREE", 1 << 20)
+    monkeypatch.setattr(feedset, "_FREE", 1 << 20)
     code, line = main(capfd, "interpret", LENET, "--inputs", tmp_path / "i.npz")
     assert (code, "i.npz: 'x' unpacks from" in line) == (4, True)
 

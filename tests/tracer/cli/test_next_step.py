@@ -13,8 +13,8 @@ from rich.console import Console
 
 import tracer.cli
 from tests.graphs import residual
+from tracer.cli._command import Typed
 from tracer.cli._next_step import _RULES, show_box
-from tracer.cli._typed import Typed
 
 LENET = Path(__file__).parents[3] / "models" / "lenet"
 FAST = ("--runs", "2", "--threads", "1")

@@ -11,7 +11,7 @@ import pytest
 import tracer.cli
 from tests.graphs import residual
 from tracer.errors import is_lack_of_memory
-from tracer.support.suggestions import ask, suggest
+from tracer.text import ask, suggest
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ ECHO = """
 from dataclasses import dataclass, replace
 
 from tracer.executors import registry
-from tracer.executors.protocol import Executor, Profiled
+from tracer.executors.registry import Executor, Profiled
 from tracer.executors.reference.executor import ReferenceSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet

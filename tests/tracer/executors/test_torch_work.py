@@ -7,7 +7,7 @@ import pytest
 import tracer
 from tracer.analyzers.operations import with_roofs
 from tracer.analyzers.views import render
-from tracer.executors.protocol import OperatorWork
+from tracer.executors.registry import OperatorWork
 from tracer.executors.settings import EagerSettings
 from tracer.records.environment import Peak, Peaks
 

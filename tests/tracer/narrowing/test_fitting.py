@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from tests.interpreter.models import quick
 from tests.tracer.narrowing.oracle import worst
-from tracer.narrowing import partial_sum_extremes
 from tracer.narrowing.fitting import fit_layer, fits_already
 from tracer.narrowing.layers import Grid, Layer
 from tracer.narrowing.requirement import MARGIN, Need
-from tracer.narrowing.samples import LayerSamples
+from tracer.narrowing.samples import LayerSamples, largest_sums
 
 
 def samples(seed, depth, groups, grid, with_bias, weight_bits, has_one_scale):
@@ -80,11 +79,7 @@ def test_the_error_is_that_of_the_outputs_and_one_scale_stays_one(samples, bits)
 def test_for_some_data_no_step_is_finer_than_their_sums_allow(samples, bits, tile):
     layer, registers = samples.layer, Need(bits, tile, "this-data").registers(samples.layer.depth)
     fit = fit_layer(samples, layer.grid, registers)
-    allowed = (
-        partial_sum_extremes.largest_sums(layer, samples.wide, registers)
-        * MARGIN
-        / registers.need.largest
-    )
+    allowed = largest_sums(layer, samples.wide, registers) * MARGIN / registers.need.largest
     assert (fit.scales * layer.grid.step >= allowed * (1 - 1e-12)).all()
     assert np.abs(fit.integers).max() <= (1 << layer.weight_bits - 1) - 1
 
@@ -115,9 +110,7 @@ def test_the_reach_of_samples_is_that_of_their_partial_sums_in_order(samples, ti
             for place, (weight, x) in enumerate(zip(weights, inputs, strict=True)):
                 total = weight * x + (0.0 if tile is not None and place % tile == 0 else total)
                 most[row] = max(most[row], abs(total))
-    assert np.allclose(
-        partial_sum_extremes.largest_sums(layer, samples.read, registers), most, rtol=1e-9
-    )
+    assert np.allclose(largest_sums(layer, samples.read, registers), most, rtol=1e-9)
 
 
 @quick
@@ -125,7 +118,5 @@ def test_the_reach_of_samples_is_that_of_their_partial_sums_in_order(samples, ti
 def test_a_layer_fits_its_data_where_its_sums_and_the_margin_do(samples, bits):
     need, layer = Need(bits, guarantee="this-data"), samples.layer
     units = layer.scales * layer.grid.step
-    reached = (
-        partial_sum_extremes.largest_sums(layer, samples.read, need.registers(layer.depth)) / units
-    )
+    reached = largest_sums(layer, samples.read, need.registers(layer.depth)) / units
     assert fits_already(samples, need) == bool((reached * MARGIN <= need.largest).all())

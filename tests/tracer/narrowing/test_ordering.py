@@ -21,7 +21,7 @@ from tracer.analyzers.views import render
 from tracer.errors import UsageError
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
-from tracer.narrowing import partial_sum_extremes
+from tracer.narrowing import samples
 from tracer.narrowing.layers import Grid, Layer
 from tracer.narrowing.requirement import Need
 
@@ -204,9 +204,7 @@ def test_an_order_is_a_permutation_in_which_all_partial_sums_fit(search):
     channels = layer.depth // layer.window
     most = share * naive(layer, inputs, range(channels), tile)
     assume((most > 0).all())
-    order = partial_sum_extremes.find_order(
-        layer, inputs, Need(16, tile).registers(layer.depth), most
-    )
+    order = samples.find_order(layer, inputs, Need(16, tile).registers(layer.depth), most)
     if order is None:  # the search finds none, as others may
         return
     assert sorted(order.tolist()) == list(range(channels))
@@ -224,6 +222,6 @@ def test_of_two_sides_no_partial_sum_exceeds_the_largest_term(seed, pairs, sprea
                   False, 1, {})  # fmt: skip
     most = np.abs(terms).max(1)
     registers = Need(16).registers(layer.depth)
-    order = partial_sum_extremes.find_order(layer, np.ones_like(terms), registers, most)
+    order = samples.find_order(layer, np.ones_like(terms), registers, most)
     assert order is not None
     assert np.abs(np.cumsum(terms[0, order])).max() <= most

@@ -98,7 +98,7 @@ def test_a_client_that_is_ended_takes_its_workers_with_it_and_goes_on_later(
 
 @pytest.mark.nightly
 def test_what_is_kept_is_not_computed_again(tmp_path, files, alone, monkeypatch, small_shards):
-    from tracer.scaling.processes import ProcessPool
+    from tracer.scaling.dispatcher import ProcessPool
 
     submitted = []
     real = ProcessPool.submit

@@ -15,7 +15,7 @@ from tracer.executors.settings import SessionSettings
 from tracer.records import environment
 from tracer.tuning import changes
 from tracer.tuning import setup as machines
-from tracer.tuning.bench import OnnxruntimeBench
+from tracer.tuning.candidates import OnnxruntimeBench
 from tracer.tuning.setup import Setup
 
 BENCH = OnnxruntimeBench(0, silent)

@@ -18,7 +18,7 @@ from tracer.analyzers import views
 from tracer.containment import signals
 from tracer.tuning import memory
 from tracer.tuning import plan as plans
-from tracer.tuning.bench import OnnxruntimeBench
+from tracer.tuning.candidates import OnnxruntimeBench
 
 FOLDED = """
 <ir_version: 8, opset_import: ["": 17]>

@@ -12,7 +12,7 @@ import tracer
 from tracer.executors.settings import OrtSettings, SessionSettings
 from tracer.graph import loading
 from tracer.inputs.request import make_feeds
-from tracer.tuning.findings import Findings
+from tracer.tuning.changes import Findings
 from tracer.tuning.setup import Machine, Setup
 
 CPU = "CPUExecutionProvider"

@@ -9,7 +9,10 @@ from typing import Any, assert_never
 import numpy as np
 from numba import types
 
-from tracer.accumulators.kernels.array_types import (
+from tracer.accumulators.spec import Overflow, RoundingName
+from tracer.accumulators.spec.accumulator import POSITION_STEP
+from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.argument_types import (
     FLAT_OUT,
     MATRIX_OUT,
     NUMBERS,
@@ -17,9 +20,6 @@ from tracer.accumulators.kernels.array_types import (
     TABLE,
     repeat_type,
 )
-from tracer.accumulators.spec import Overflow, RoundingName
-from tracer.accumulators.spec.accumulator import POSITION_STEP
-from tracer.interpreter.compiled_code import entry
 from tracer.interpreter.kernels.machine_code import helper
 
 _HALF_EVEN, _HALF_AWAY, _HALF_UP, _FLOOR, _TRUNCATE, _STOCHASTIC = range(6)

@@ -7,7 +7,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tracer.accumulators.kernels.array_types import (
+from tracer.accumulators.statistics.float_partial_sums import BELOW_ERRORS, ERROR_BINS, UNUSED_BITS
+from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.argument_types import (
     FLAT_OUT,
     TABLE,
     TABLE_OUT,
@@ -16,8 +18,6 @@ from tracer.accumulators.kernels.array_types import (
     tuple_type,
     vector_type,
 )
-from tracer.accumulators.statistics.float_partial_sums import BELOW_ERRORS, ERROR_BINS, UNUSED_BITS
-from tracer.interpreter.compiled_code import entry
 from tracer.interpreter.kernels.machine_code import helper
 
 _PART = 256

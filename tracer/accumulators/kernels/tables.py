@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from tracer.accumulators.kernels.array_types import read_only, vector_type
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.argument_types import read_only, vector_type
 
 _BYTES = read_only(types.uint8)
 _TABLE = read_only(types.uint8, 2)

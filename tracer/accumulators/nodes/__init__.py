@@ -24,8 +24,7 @@ from tracer.accumulators.engine.integer_arithmetic import (
 )
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
-from tracer.accumulators.spec.policy import Policy, Rule
-from tracer.accumulators.spec.products import multiplies
+from tracer.accumulators.spec.policy import Policy, Rule, multiplies
 from tracer.errors import TracerError
 from tracer.graph.model import Model, Node
 from tracer.graph.operators import PRODUCTS

@@ -40,8 +40,7 @@ from tracer.errors import ModelError
 from tracer.graph.model import Node
 from tracer.interpreter import values
 from tracer.interpreter.numeric import parallel
-from tracer.interpreter.numeric.block_weights import unpacked
-from tracer.interpreter.numeric.tensors import nonnegative_axis
+from tracer.interpreter.numeric.tensors import nonnegative_axis, unpacked
 from tracer.interpreter.numeric.windows import Window, padded, patches
 from tracer.interpreter.operators import MICROSOFT
 from tracer.interpreter.ops import packed_weights

@@ -31,9 +31,8 @@ from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.orders import Order, Runtime, Sequential, Terms, named, shifts
 from tracer.errors import UsageError
-from tracer.support.suggestions import suggest
 from tracer.support.types import Array
-from tracer.text import brief
+from tracer.text import brief, suggest
 
 CHANNEL_WIDTHS = r"[0-9]{1,4}(?:/[0-9]{1,4})*"
 _ROUNDINGS = get_args(RoundingName)

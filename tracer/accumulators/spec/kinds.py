@@ -27,8 +27,7 @@ from tracer.accumulators.spec.float_accumulator import (
 )
 from tracer.accumulators.spec.orders import ALL, Level, Tiles
 from tracer.errors import UsageError
-from tracer.support.suggestions import suggest
-from tracer.text import brief
+from tracer.text import brief, suggest
 
 PROPERTIES: Mapping[str, type] = {
     "overflow": str, "order": str, "bias": str, "product_bits": int, "convention": str,

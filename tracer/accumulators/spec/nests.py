@@ -16,8 +16,8 @@ import numpy as np
 
 from tracer.accumulators.spec import orders
 from tracer.errors import UsageError
-from tracer.support.suggestions import ask, suggest
 from tracer.support.types import Array
+from tracer.text import ask, suggest
 
 _KERNEL = ("kz", "ky", "kx")
 _AXES = ("ic", *_KERNEL)

@@ -24,8 +24,8 @@ import numpy as np
 
 from tracer.accumulators.spec import WIDEST, FloatRegister, Register, Shift, parts
 from tracer.errors import UsageError
-from tracer.support.suggestions import suggest
 from tracer.support.types import Array
+from tracer.text import suggest
 
 ALL = "all"
 _SPELLING = re.compile(r"([a-z]+)(?:\((.*)\))?")

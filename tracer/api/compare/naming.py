@@ -40,7 +40,7 @@ from tracer.exporters import frameworks
 from tracer.exporters.records import draw, exporter_of, input_specs
 from tracer.exporters.subject import Code, load_source, names_code, open_subject, runs_in_framework
 from tracer.graph.model import Model
-from tracer.inputs import files
+from tracer.inputs.feedset import npz_members, read_arrays
 from tracer.inputs.request import on_sizes_that_run
 from tracer.quantization.runnable import runnable_form
 from tracer.records import environment
@@ -48,7 +48,7 @@ from tracer.records.trace import Trace
 from tracer.storage import trace_file
 from tracer.support.arguments import flag_of
 from tracer.support.imports import not_installed
-from tracer.support.suggestions import suggest
+from tracer.text import suggest
 
 _DEFAULT = SideSettings()
 _FORMS = (
@@ -240,7 +240,7 @@ def shared_inputs(sides: Sequence[NamedSide], settings: SideSettings) -> Arrays 
     if all(isinstance(side, Recorded) for side in sides):
         return None
     if settings.inputs is not None:
-        return list(files.read_arrays(settings.inputs).values())
+        return list(read_arrays(settings.inputs).values())
     if settings.input_shape is None:
         return None
     specs = input_specs(settings.shapes(settings.batch), settings.input_dtype)
@@ -260,7 +260,7 @@ def with_own_inputs(
     models = [side for side in sides if isinstance(side, OnnxSide)]
     if settings.inputs is None or settings.inputs.suffix != ".npz" or not models:
         return list(sides), ()
-    given = list(files.npz_members(settings.inputs))
+    given = list(npz_members(settings.inputs))
     declared = {value.name for side in models for value in side.model.inputs}
     if not declared.issuperset(given):
         return list(sides), ()
@@ -270,7 +270,7 @@ def with_own_inputs(
         if not isinstance(side, OnnxSide) or own.issuperset(given):
             with_inputs.append(side)
             continue
-        arrays = {n: a for n, a in files.read_arrays(settings.inputs).items() if n in own}
+        arrays = {n: a for n, a in read_arrays(settings.inputs).items() if n in own}
         path = folder / f"{len(with_inputs)}.npz"
         np.savez(path, allow_pickle=False, **arrays)
         with_inputs.append(replace(side, feeds=path))

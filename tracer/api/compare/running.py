@@ -10,18 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from tracer.analyzers.compare import MODEL, Comparison
+from tracer.analyzers.compare import MODEL, Comparison, equivalent, not_slower, verdicts_of
 from tracer.analyzers.compare import compare as compare_sides
 from tracer.analyzers.compare.contrast import FINEST, of_sessions
 from tracer.analyzers.compare.numbers import Numbers, Scores
 from tracer.analyzers.compare.sides import Side, measured_side, recorded_side
 from tracer.analyzers.compare.sweep import Sweeps
 from tracer.analyzers.compare.sweep import sweep as sweep_of
-from tracer.analyzers.compare.totals import equivalent, not_slower, verdicts_of
 from tracer.analyzers.views.text import plural
 from tracer.api.compare import CompareArguments, SideSettings, SweepArguments, naming, values
-from tracer.api.compare.released import with_releases
-from tracer.api.compare.sides import LiveSide, NamedSide, OnnxSide, Recorded, Runner
+from tracer.api.compare.sides import LiveSide, NamedSide, OnnxSide, Recorded, Runner, with_releases
 from tracer.containment import signals
 from tracer.containment.activity import Progress
 from tracer.executors.measuring import Pace, by_side, keeping, sessions

@@ -23,8 +23,14 @@ from tracer.analyzers.compare.numbers import (
 from tracer.analyzers.table import node_table
 from tracer.api.compare import SideSettings
 from tracer.api.compare.naming import Arrays
-from tracer.api.compare.released import RemoteModule
-from tracer.api.compare.sides import FrameworkSide, LiveSide, NamedSide, OnnxSide, Recorded
+from tracer.api.compare.sides import (
+    FrameworkSide,
+    LiveSide,
+    NamedSide,
+    OnnxSide,
+    Recorded,
+    RemoteModule,
+)
 from tracer.containment.activity import Progress
 from tracer.errors import ModelError, TracerError, UsageError
 from tracer.executors.eager import failing_clearly

@@ -15,7 +15,7 @@ def _function(name: str) -> Callable[[Array], Array]:
 
     def apply(x: Array) -> Array:
         out = np.empty(x.size, np.float32)
-        getattr(loaded("elementary", _PACKAGE), name)(np.ascontiguousarray(x).reshape(-1), out)
+        getattr(loaded("rows", _PACKAGE), name)(np.ascontiguousarray(x).reshape(-1), out)
         return out.reshape(x.shape)
 
     return apply
@@ -29,5 +29,5 @@ def multiply_add(x: Array, y: Array, z: Array) -> Array:
     x, y, z = np.broadcast_arrays(x, y, z)
     out = np.empty(x.size, np.float32)
     rows = [np.ascontiguousarray(each).reshape(-1) for each in (x, y, z)]
-    loaded("elementary", _PACKAGE).multiply_add(*rows, out)
+    loaded("rows", _PACKAGE).multiply_add(*rows, out)
     return out.reshape(x.shape)

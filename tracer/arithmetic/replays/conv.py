@@ -17,10 +17,15 @@ from onnx import helper
 
 from tracer.arithmetic import sums, trees
 from tracer.arithmetic.kernel import Inputs, Kernel
-from tracer.arithmetic.regions import Sample, find_regions, replay_regions
 from tracer.arithmetic.replays import WithActivation, nchwc
 from tracer.arithmetic.rule import Facts, NotKnown, Rule
-from tracer.arithmetic.sums import Operands, orders_of_products
+from tracer.arithmetic.sums import (
+    Operands,
+    Sample,
+    find_regions,
+    orders_of_products,
+    replay_regions,
+)
 from tracer.interpreter.numeric.windows import Window, padded, patches, window
 from tracer.interpreter.ops.conv import geometry
 from tracer.support.types import Array

@@ -93,7 +93,7 @@ def saturated_sums(given: Mapping[str, Array], slid: Window, group: int, way: st
     a: Array = np.tile(left.reshape(group, maps, -1), (images, 1, 1))
     b: Array = np.ascontiguousarray(right).reshape(images * group, -1, pixels)
     out = np.empty((images * group, maps, pixels), np.int32)
-    loaded("integers", "tracer.arithmetic.kernels").add_pairs(a, b, out)
+    loaded("sums", "tracer.arithmetic.kernels").add_pairs(a, b, out)
     w_zero = np.asarray(given.get("w_zero", 0), np.int32)
     if w_zero.size > 1:
         w_zero = np.tile(w_zero.reshape(group, maps, 1), (images, 1, 1))
@@ -187,7 +187,7 @@ def _product_sums(a: Array, zero_a: Array | None, b: Array, zero_b: Array | None
 
 def _add_pairs(a: Array, b: Array, out: Array) -> None:
     wide = (each[None].astype(np.int16, order="C") for each in (a, b))
-    loaded("integers", "tracer.arithmetic.kernels").add_pairs(*wide, out[None])
+    loaded("sums", "tracer.arithmetic.kernels").add_pairs(*wide, out[None])
 
 
 def _to_float(kernel: Kernel, values: list[Any]) -> Array:

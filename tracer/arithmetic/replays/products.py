@@ -13,12 +13,18 @@ from typing import Any
 import numpy as np
 
 from tracer.arithmetic.kernel import Inputs, Kernel
-from tracer.arithmetic.regions import Sample, find_regions, replay_regions
 from tracer.arithmetic.replays import ROUNDED, WithActivation
 from tracer.arithmetic.rule import Facts, NotKnown, Rule
-from tracer.arithmetic.sums import Operands, orders_of_products, sum_rules
+from tracer.arithmetic.sums import (
+    Operands,
+    Sample,
+    find_regions,
+    orders_of_products,
+    replay_regions,
+    sum_rules,
+)
 from tracer.interpreter.compiled_code import loaded
-from tracer.interpreter.numeric.block_weights import unpacked
+from tracer.interpreter.numeric.tensors import unpacked
 from tracer.interpreter.ops.packed_weights import PackedProduct, packed_product
 from tracer.support.types import Array
 
@@ -227,7 +233,7 @@ def _rounded_sums(product: PackedProduct) -> Array:
     scales = most / top
     whole = unpacked(weights.codes, 4, padded.shape[1]).astype(np.int32)
     out = np.empty((rows, len(whole)), np.float32)
-    loaded("integers", "tracer.arithmetic.kernels").rounded_products(
+    loaded("sums", "tracer.arithmetic.kernels").rounded_products(
         (codes.reshape(rows, -1), whole),
         (scales, np.ascontiguousarray(weights.scales)),
         (scales * codes.sum(2).astype(np.float32), -(weights.scales * np.float32(weights.zeros))),

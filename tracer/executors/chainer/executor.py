@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from tracer.errors import UsageError
 from tracer.executors.calls import BACKWARD_PHASE, Calls, Kind, Span, described
 from tracer.executors.eager import Arrays, EagerExecutor, Overhead, failing_clearly
-from tracer.executors.protocol import FrameworkExecutor
+from tracer.executors.registry import FrameworkExecutor
 from tracer.executors.settings import EagerSettings
 from tracer.graph.tensor_type import TensorType
 from tracer.support.timing import RunTimer

@@ -20,8 +20,8 @@ from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums, SampleRecorder, SampleSums
 from tracer.containment.activity import Progress, silent
 from tracer.errors import UsageError
-from tracer.executors.protocol import Executor, Profiled, Receive
 from tracer.executors.reference.executor import EXECUTOR, input_types, kernel, recorded
+from tracer.executors.registry import Executor, Profiled, Receive
 from tracer.graph.model import Model, Node
 from tracer.graph.stored_weights import WeightFiles, findable
 from tracer.inputs.batches import FeedBatches

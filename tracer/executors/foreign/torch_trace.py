@@ -18,7 +18,7 @@ from tracer.errors import InputError, refusing
 from tracer.executors.calls import Calls, DeviceUse, Kind, Launch, Span, Work, launched
 from tracer.executors.eager import Measured, Overhead, profile_of
 from tracer.executors.foreign import origin_notes
-from tracer.executors.protocol import Profiled
+from tracer.executors.registry import Profiled
 from tracer.graph.tensor_type import TensorType
 from tracer.support.files import read_regular
 

@@ -22,13 +22,12 @@ from tracer.executors.onnxruntime import (
     feeding,
     fusion_check,
     kernel_nodes,
-    optimized_graph,
     profile_events,
     recording,
     replay,
     sessions,
 )
-from tracer.executors.protocol import OptimizingExecutor, Profiled, Stepped, Tensors
+from tracer.executors.registry import OptimizingExecutor, Profiled, Stepped, Tensors
 from tracer.executors.settings import OrtSettings
 from tracer.graph import stored_weights
 from tracer.graph.model import Model, Node
@@ -146,7 +145,7 @@ class _Onnxruntime:
 
     def optimized_model(self, model: Model, settings: OrtSettings) -> AbstractContextManager[Model]:
         """Yields the graph that a session runs. Raises the errors of a session."""
-        return optimized_graph.optimized_model(model, settings)
+        return sessions.optimized_model(model, settings)
 
     def tensors(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> Tensors:
         """Returns the optimised graph's outputs, and the tensors of nodes without optimisation.

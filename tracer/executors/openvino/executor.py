@@ -21,7 +21,7 @@ from tracer.errors import InputError, ModelError, TracerError
 from tracer.executors.eager import alternate
 from tracer.executors.measuring import Recorder, RunTimes, use_of, warm_up
 from tracer.executors.onnxruntime import all_outputs, kernel_nodes
-from tracer.executors.protocol import Profiled, TensorExecutor, Tensors
+from tracer.executors.registry import Profiled, TensorExecutor, Tensors
 from tracer.executors.settings import MeasuringSettings
 from tracer.graph import stored_weights
 from tracer.graph.model import Model, Node, encoded

@@ -11,7 +11,7 @@ import numpy as np
 from tracer.containment.activity import Progress
 from tracer.executors.measuring import Recorder as TurnRecorder
 from tracer.executors.measuring import RunTimes
-from tracer.executors.protocol import Profiled, Receive, TensorExecutor, Tensors
+from tracer.executors.registry import Profiled, Receive, TensorExecutor, Tensors
 from tracer.graph.model import Model
 from tracer.graph.operators import precisions
 from tracer.graph.tensor_type import types_of_calls

@@ -25,7 +25,7 @@ from torch.utils.flop_counter import flop_registry
 
 from tracer.executors.calls import Calls, Kind, Launch, Span, Work, launched
 from tracer.executors.foreign.torch_trace import BACKWARD, tensor_types
-from tracer.executors.protocol import OperatorWork
+from tracer.executors.registry import OperatorWork
 
 RUN, MODULE, PHASE = "tracer:run", "tracer:module:", "tracer:phase:"
 """Marks of this package among the names in the profile."""

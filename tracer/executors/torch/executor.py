@@ -21,7 +21,7 @@ from torch.autograd.profiler import profile
 from tracer.errors import UsageError
 from tracer.executors.calls import RANGE, Calls, DeviceUse, described
 from tracer.executors.eager import Arrays, EagerExecutor, Overhead, failing_clearly
-from tracer.executors.protocol import CountingExecutor, Works
+from tracer.executors.registry import CountingExecutor, Works
 from tracer.executors.settings import EagerSettings
 from tracer.executors.torch.events import MODULE, PHASE, RUN, Marking, runs, work_by_row
 from tracer.support.timing import RunTimer, elapsed_us, times_us

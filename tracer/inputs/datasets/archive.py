@@ -12,10 +12,10 @@ from typing import Any
 from tracer.errors import InputError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
-from tracer.inputs import files
+from tracer.inputs import feedset
 from tracer.inputs.datasets.batch import Batch, SampleLayout, find_start
 from tracer.inputs.sizes import batch_of
-from tracer.support.suggestions import suggest
+from tracer.text import suggest
 
 _DIMS = 0x08
 """The tag of field 1 as a number, in the wire format of protobuf."""
@@ -34,10 +34,10 @@ class Archive:
 
     path: Path
     model: Model
-    inputs: Mapping[str, files.Member]
-    shared: Mapping[str, files.Member]
-    outputs: Mapping[str, files.Member]
-    labels: files.Member | None
+    inputs: Mapping[str, feedset.Member]
+    shared: Mapping[str, feedset.Member]
+    outputs: Mapping[str, feedset.Member]
+    labels: feedset.Member | None
 
     @property
     def samples(self) -> int:
@@ -47,7 +47,7 @@ class Archive:
     def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
         """Yields `rows` rows of all members at a time, each member from its own stream."""
         shared = list(self.shared.values())
-        with files.npz_opened(self.path, shared) as streams:
+        with feedset.npz_opened(self.path, shared) as streams:
             arrays = [m.read_all(stream) for m, stream in zip(shared, streams, strict=True)]
         common = dict(zip(self.shared, arrays, strict=True))
         if not self.inputs:
@@ -55,7 +55,7 @@ class Archive:
             yield Batch(common, batch_of(self.model, shapes) or 1)
             return
         members = self._with_rows()
-        with files.npz_opened(self.path, members, first) as streams:
+        with feedset.npz_opened(self.path, members, first) as streams:
             readers = zip(members, streams, strict=True)
             for arrays in zip(*(m.rows(s, rows, first) for m, s in readers), strict=True):
                 count = len(self.inputs)
@@ -64,7 +64,7 @@ class Archive:
                 labels = None if self.labels is None else arrays[-1]
                 yield Batch({**inputs, **common}, len(arrays[0]), labels, outputs or None)
 
-    def _with_rows(self) -> list[files.Member]:
+    def _with_rows(self) -> list[feedset.Member]:
         labels = [] if self.labels is None else [self.labels]
         return [*self.inputs.values(), *self.outputs.values(), *labels]
 
@@ -75,7 +75,7 @@ def open_archive(path: Path, model: Model, layout: SampleLayout, split: str) -> 
     An archive without `_test` arrays serves both splits. Raises InputError if an input is
     missing, or if members have different numbers of rows.
     """
-    members = files.npz_members(path)
+    members = feedset.npz_members(path)
     names = [value.name for value in model.inputs]
     held_out = {f"{name}{_HELD_OUT}" for name in (*names, _ONLY_INPUT)} & set(members)
     suffix = _HELD_OUT if split == "test" and held_out else ""
@@ -133,7 +133,7 @@ def refuse_unknown(path: Path, model: Model) -> None:
     known = {*names, *(value.name for value in model.graph.output), *_LABELS}
     known |= {_ONLY_INPUT} if len(names) == 1 else set()
     known |= {f"{name}{_HELD_OUT}" for name in known}
-    unknown = [name for name in files.npz_members(path) if name not in known]
+    unknown = [name for name in feedset.npz_members(path) if name not in known]
     if unknown:
         raise InputError(
             f"{path}: {model.name} has no input '{unknown[0]}'",
@@ -162,8 +162,8 @@ class TestDataFolders:
         """Yields one batch per folder, whatever `rows`; the first may begin inside its folder."""
         begun, skipped = find_start(first, self.sizes or ()) if first else (0, 0)
         for path in self.paths[begun:]:
-            feeds = files.read_feeds(self.model, path)
-            outputs = files.read_outputs(self.model, path)
+            feeds = feedset.read_feeds(self.model, path)
+            outputs = feedset.read_outputs(self.model, path)
             if not self.layout.rows:
                 shapes = {name: v.shape for name, v in feeds.items() if hasattr(v, "shape")}
                 size = batch_of(self.model, shapes) or 1
@@ -188,7 +188,7 @@ def open_folder(path: Path, model: Model, layout: SampleLayout) -> TestDataFolde
 
     Raises InputError if there is none.
     """
-    paths = tuple(files.test_data_sets(path))
+    paths = tuple(feedset.test_data_sets(path))
     if not paths:
         raise InputError(
             f"{path}: holds neither input_0.pb nor a test_data_set folder",
@@ -200,7 +200,7 @@ def open_folder(path: Path, model: Model, layout: SampleLayout) -> TestDataFolde
     for each in paths:  # from the first bytes of an input with a row for each sample
         rows = _leading_size(each / f"input_{min(map(names.index, layout.rows))}.pb")
         if rows is None:
-            feeds = files.read_feeds(model, each)
+            feeds = feedset.read_feeds(model, each)
             rows = max((_rows(v) or 0 for n, v in feeds.items() if n in layout.rows), default=0)
         sizes.append(rows)
     return TestDataFolders(model, paths, layout, tuple(sizes))

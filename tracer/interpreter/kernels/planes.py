@@ -14,8 +14,8 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from tracer.interpreter.compiled_code import INTEGERS, READ, WRITTEN, entry, task
+from tracer.interpreter.kernels.argument_types import floats, integers
 from tracer.interpreter.kernels.machine_code import REGISTER, VECTORS, Vectors, helper
-from tracer.interpreter.kernels.task_arguments import floats, integers
 
 _INT = types.intp
 _READ = types.Array(types.float32, 1, "C", readonly=True)

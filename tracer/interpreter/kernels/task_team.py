@@ -12,8 +12,8 @@ from llvmlite import binding, ir
 from numba import types
 from numba.np.arrayobj import make_array
 
+from tracer.interpreter.kernels.argument_types import emitted
 from tracer.interpreter.kernels.machine_code import inlined, njit
-from tracer.interpreter.kernels.task_arguments import emitted
 
 _LINE = 8
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import products
-from tracer.interpreter.numeric.block_weights import unpacked
-from tracer.interpreter.numeric.tensors import widened
+from tracer.interpreter.numeric.tensors import unpacked, widened
 from tracer.support.types import Array
 
 Shape3 = tuple[int, int, int]

@@ -302,7 +302,7 @@ def softmax(x: Array) -> Array:
     out = tensors.empty(x.shape, np.float32)
     size = x.shape[-1]
     each = max(_ROW_ELEMENTS // size, 1)
-    parallel.share(loaded("normalization").softmax, -(-(x.size // size) // each),
+    parallel.share(loaded("elementwise").softmax, -(-(x.size // size) // each),
                 (np.ascontiguousarray(x), out), (size, each))  # fmt: skip
     return out
 
@@ -317,7 +317,7 @@ def normalize(x: Array, scale: Array, shift: Array, epsilon: float) -> tuple[Arr
     means, inverses = (np.empty(rows, np.float32) for _ in range(2))
     each = max(_ROW_ELEMENTS // scale.size, 1)
     arrays = (x, scale, shift, np.array([epsilon], np.float32))
-    parallel.share(loaded("normalization").normalize, -(-rows // each),
+    parallel.share(loaded("elementwise").normalize, -(-rows // each),
                 (*map(np.ascontiguousarray, arrays), out, means, inverses), (each,))  # fmt: skip
     return out, means, inverses
 

@@ -1,7 +1,9 @@
-"""Arrays of operators: axes, narrow floats, reused memory, element-wise functions in blocks.
+"""Arrays of operators: axes, narrow floats, packed weights, reused memory, functions in blocks.
 
 Memory of results that nothing refers to any more is reused, within a run and across runs: a new
 array of megabytes costs a page fault per 4 KiB; a reused one is still in the cache.
+
+onnxruntime's ContribOperators.md defines the layout (MatMulNBits, QMoE, GatherBlockQuantized).
 """
 
 import math
@@ -9,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -165,3 +168,74 @@ def apply_float(compute: Compute, *arrays: Array) -> Array:
 def broadcast_shape(*arrays: Array) -> tuple[int, ...]:
     """Returns the common shape of the arrays. Raises ValueError if there is none."""
     return arrays[0].shape if len(arrays) == 1 else np.broadcast(*arrays).shape
+
+
+BITS = (2, 4, 8)
+"""Widths of a packed weight."""
+
+_ROWS_BYTES = 8 << 20
+"""Bytes of the float32 weights that are unpacked at a time: they stay in the caches."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockWeights:
+    """A matrix [rows, depth] whose weights are (code - zero) * scale.
+
+    `codes` is uint8 [rows, bytes], the bits of a row, low bits first, its last block filled up.
+    `scales` is [rows, blocks]; so is `zeros`, of codes or of floats.
+    """
+
+    codes: Array
+    scales: Array
+    zeros: Array
+    bits: int
+    block: int
+    depth: int
+
+    def pieces(self) -> Iterator[slice]:
+        """Yields slices of rows that unpack to a bounded number of bytes."""
+        step = max(1, _ROWS_BYTES // (4 * max(1, self.scales.shape[1] * self.block)))
+        for low in range(0, len(self.codes), step):
+            yield slice(low, min(low + step, len(self.codes)))
+
+    def centred(self, rows: slice | Array) -> Array:
+        """Returns code - zero of some rows as float32 [rows, blocks, block], padding included."""
+        blocks = self.scales.shape[1]
+        codes = unpacked(self.codes[rows], self.bits, blocks * self.block)
+        whole = codes.reshape(len(codes), blocks, self.block).astype(np.float32)
+        whole -= self.zeros[rows, :, None].astype(np.float32)
+        return whole
+
+    def dequantized(self, rows: slice | Array) -> Array:
+        """Returns some rows as float32 [rows, depth]."""
+        weights = self.centred(rows)
+        weights *= self.scales[rows, :, None].astype(np.float32)
+        return weights.reshape(len(weights), -1)[:, : self.depth]
+
+
+def unpacked(packed: Array, bits: int, count: int) -> Array:
+    """Returns the first `count` numbers of the last axis of uint8 `packed`, low bits first."""
+    if bits == 8:
+        return packed[..., :count]
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    numbers = packed[..., None] >> shifts & np.uint8((1 << bits) - 1)
+    return numbers.reshape(*packed.shape[:-1], -1)[..., :count]
+
+
+def packed_bytes(count: int, bits: int) -> int:
+    """Returns the bytes of `count` numbers of `bits` bits."""
+    return -(-count * bits // 8)
+
+
+def check_bits(bits: int) -> None:
+    """Raises ModelError for a width that weights are not packed with."""
+    if bits not in BITS:
+        raise ModelError(f"{bits} bits", f"Weights have {', '.join(map(str, BITS))} bits.")
+
+
+def check_block(size: int) -> None:
+    """Raises ModelError for a size of blocks that is no power of two from 16."""
+    if size < 16 or size & (size - 1):
+        raise ModelError(
+            f"the block size is {size}", "It is a power of two from 16: 16, 32, 64, 128, 256."
+        )

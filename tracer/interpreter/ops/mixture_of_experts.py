@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter.numeric import block_weights, products
-from tracer.interpreter.numeric.block_weights import BlockWeights, packed_bytes, unpacked
-from tracer.interpreter.numeric.tensors import widened
+from tracer.interpreter.numeric import products, tensors
+from tracer.interpreter.numeric.tensors import BlockWeights, packed_bytes, unpacked, widened
 from tracer.interpreter.operators import MICROSOFT, Arguments, operator, parameters_of
 from tracer.interpreter.ops.activation import gelu, relu, swish
 from tracer.interpreter.ops.packed_weights import INT8_ACTIVATIONS, integer_product, product
@@ -251,12 +250,12 @@ def _quantized(
 
 def blocks_of(weights: Array, bits: int, block_size: int, name: str) -> tuple[int, int, int]:
     """Returns the experts, the rows of each, and the blocks of a row. Raises ModelError."""
-    block_weights.check_bits(bits)
+    tensors.check_bits(bits)
     experts, rows, width = weights.shape
     depth = width * 8 // bits
     if block_size <= 0:
         return experts, rows, 1
-    block_weights.check_block(block_size)
+    tensors.check_block(block_size)
     if depth % block_size:
         raise ModelError(f"{name} has {depth} inputs, which blocks of {block_size} do not divide")
     return experts, rows, depth // block_size

@@ -9,9 +9,13 @@ import numpy as np
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter import operators
-from tracer.interpreter.numeric import block_weights, products
-from tracer.interpreter.numeric.block_weights import BlockWeights, packed_bytes, unpacked
-from tracer.interpreter.numeric.tensors import nonnegative_axis
+from tracer.interpreter.numeric import products, tensors
+from tracer.interpreter.numeric.tensors import (
+    BlockWeights,
+    nonnegative_axis,
+    packed_bytes,
+    unpacked,
+)
 from tracer.support.types import Array
 
 INT8_ACTIVATIONS = 4
@@ -92,8 +96,8 @@ def check_nbits(given: operators.Arguments) -> None:
         raise ModelError(f"A has {list(given.A.shape)[-1:]} columns, and K is {K}")
     if bias is not None and bias.shape != (N,):
         raise ModelError(f"the bias is {list(bias.shape)}, and N is {N}")
-    block_weights.check_bits(bits)
-    block_weights.check_block(block_size)
+    tensors.check_bits(bits)
+    tensors.check_block(block_size)
     blocks = -(-K // block_size)
     codes, scales, zero_points = given.B, given.scales, given.zero_points
     expected = (N, blocks, packed_bytes(block_size, bits))
@@ -311,7 +315,7 @@ def _table(data: Array, bits: int, block_size: int, gather_axis: int, quantize_a
     if data.dtype != np.uint8:
         bits = 0
     else:
-        block_weights.check_bits(bits)
+        tensors.check_bits(bits)
         if gathered or quantized != data.ndim - 1:
             raise ModelError(
                 f"a table of uint8 gathered along axis {gathered}, quantised along {quantized}",
@@ -319,7 +323,7 @@ def _table(data: Array, bits: int, block_size: int, gather_axis: int, quantize_a
             )
         shape = (*shape[:-1], shape[-1] * (8 // bits))
     if block_size or not is_float:
-        block_weights.check_block(block_size)
+        tensors.check_block(block_size)
     block = block_size or max(shape[quantized], 1)
     return _Table(shape, bits, gathered, quantized, block, is_float)
 

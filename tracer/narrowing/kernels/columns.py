@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from tracer.accumulators.kernels.array_types import read_only, repeat_type
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.argument_types import read_only, repeat_type
 from tracer.interpreter.kernels.machine_code import helper
 
 _OUT = types.Array(types.float64, 2, "C")

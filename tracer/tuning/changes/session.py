@@ -6,8 +6,7 @@ from tracer.executors.onnxruntime import feeding
 from tracer.executors.settings import OPTIMIZATIONS
 from tracer.records.trace import Kernel
 from tracer.text import plural
-from tracer.tuning.changes import change, one_form
-from tracer.tuning.findings import PRODUCTS, Findings
+from tracer.tuning.changes import PRODUCTS, Findings, change, one_form
 from tracer.tuning.setup import SPINNING
 
 _ARENA = 1 << 20

@@ -31,8 +31,8 @@ from tracer.accumulators.floats.kernels.lanes import (
     truncated,
     with_sign,
 )
-from tracer.accumulators.kernels.array_types import NUMBERS, repeat_type, tuple_type
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.argument_types import NUMBERS, repeat_type, tuple_type
 from tracer.interpreter.kernels.machine_code import helper, inlined
 
 _THREE, _LIMITS = repeat_type(LANES, 3), repeat_type(types.float64, 3)

@@ -13,8 +13,13 @@ from numba import types
 from numba.extending import intrinsic
 
 from tracer.accumulators.floats import kernels
-from tracer.accumulators.kernels.array_types import read_only, repeat_type, tuple_type, vector_type
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.argument_types import (
+    read_only,
+    repeat_type,
+    tuple_type,
+    vector_type,
+)
 from tracer.interpreter.kernels.machine_code import inlined
 
 RNE, RZ, FLOOR, SR = range(4)

@@ -28,8 +28,8 @@ from tracer.accumulators.floats.kernels.lanes import (
     odd_sum,
     towards_0,
 )
-from tracer.accumulators.kernels.array_types import repeat_type, tuple_type, vector_type
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.argument_types import repeat_type, tuple_type, vector_type
 from tracer.interpreter.kernels.machine_code import helper, inlined
 
 _WORD = np.uint64(kernels.STEP_STEP)

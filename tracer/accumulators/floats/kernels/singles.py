@@ -21,8 +21,13 @@ from tracer.accumulators.floats.kernels.lanes import (
     have_places,
     raise_greatest,
 )
-from tracer.accumulators.kernels.array_types import read_only, repeat_type, tuple_type, vector_type
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels.argument_types import (
+    read_only,
+    repeat_type,
+    tuple_type,
+    vector_type,
+)
 from tracer.interpreter.kernels.machine_code import inlined
 
 FORMAT = repeat_type(types.float32, 2)
