@@ -1,7 +1,5 @@
 """Which provider of onnxruntime ran which nodes, in how many kernels, and for how long."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Times of nodes from the kernels that ran: statistics over runs, without profiler overhead."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

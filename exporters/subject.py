@@ -3,8 +3,6 @@
 Code is `FILE.py:NAME`, `package.module:NAME` or `FILE.pt2`.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect

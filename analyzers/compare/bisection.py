@@ -5,8 +5,6 @@ last with the first: small steps may add up. Holm's method goes over all these t
 whole runs and of layers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace

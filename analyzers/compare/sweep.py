@@ -1,7 +1,5 @@
 """Compare batch sizes: time of each operator per sample and per call, and growth with the work."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

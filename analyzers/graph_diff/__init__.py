@@ -5,8 +5,6 @@ tensors became each other. What lies behind a change, or is quantised, has other
 are paired where they read paired tensors, have equal weights, or are read by paired nodes.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A graph as `diff` sees it: its tensors in each run, and nodes with what they read and hold."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

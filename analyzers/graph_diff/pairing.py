@@ -4,8 +4,6 @@ A quantised graph's values may be unrelated to a float one's: weights tell inste
 order of the nodes play no part, but for nodes that nothing else tells apart.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial

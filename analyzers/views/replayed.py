@@ -1,7 +1,5 @@
 """The view of a Replayed: the bits of each kernel, its rule, and the digests of the outputs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Computes the sums of a model in narrow accumulators, and collects their statistics."""
 
-from __future__ import annotations
-
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set

@@ -1,7 +1,5 @@
 """Tries a row of releases, files or revisions: those that run take turns, a few at a time."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

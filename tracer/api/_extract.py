@@ -1,7 +1,5 @@
 """Opens what is extracted, and writes it: see `tracer.extract`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import replace

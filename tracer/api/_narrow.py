@@ -1,7 +1,5 @@
 """Makes a network fit narrow accumulators: see `tracer.narrow`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path

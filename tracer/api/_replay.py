@@ -1,7 +1,5 @@
 """Replays the arithmetic of a runtime, and stores it: `tracer.replay`, `tracer.fingerprint`."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Iterable, Mapping, Sequence, ValuesView

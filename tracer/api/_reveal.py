@@ -1,7 +1,5 @@
 """What `reveal` does: tries what the operands of a function may be, and finds its rule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

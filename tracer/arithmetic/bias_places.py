@@ -3,8 +3,6 @@
 A bias may be a term of the sum, as for nodes of models, or be added after the sum was rounded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace

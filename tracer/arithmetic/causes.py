@@ -4,8 +4,6 @@ A cause is a fact in which the kernels of the two sides differ. It is proven by 
 first side: switched in this fact alone, and fed the same inputs, it has the bits of the other side.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field

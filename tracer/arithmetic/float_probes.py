@@ -1,7 +1,5 @@
 """Random probes of a black box that adds products of floats, and candidates that explain them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -7,8 +7,6 @@ probes tell which products are rounded before they are added, and which register
 sum of float32. A sum may be rounded to a narrower format at last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace

@@ -5,8 +5,6 @@ largest ones, in every stride, tell the narrowest register, what it does beyond 
 terms share it. The accumulators that are left are tried on random vectors, the simplest first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations

@@ -4,8 +4,6 @@ A `Family` is all accumulators of one order, with any choice of their registers:
 all of them on random vectors. Families come in the order of their size, the simplest first.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """What is known of a kernel's arithmetic: a rule that was verified, or the reason why none is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 

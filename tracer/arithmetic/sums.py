@@ -5,8 +5,6 @@ on the place in the output. Where, is found by comparing bits: an order that fit
 computed for all, and those with equal bits in every sample have it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain

@@ -1,7 +1,5 @@
 """The facts in which two rules differ, each of which can be switched alone."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping, Set
 from typing import Any

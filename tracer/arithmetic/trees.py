@@ -10,8 +10,6 @@ last register, and JOIN pops the last register and adds it to the one before; SC
 factor, in one rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any

@@ -1,7 +1,5 @@
 """`tracer export`: a PyTorch or Chainer model to ONNX."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import redirect_stdout
 from typing import Any

@@ -4,8 +4,6 @@ The child is forked before anything heavy is imported: it has the terminal, the 
 import path of this process, and costs some ms. It shares a page with its supervisor.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import gc

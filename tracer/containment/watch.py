@@ -5,8 +5,6 @@ the way of the first run up to the first model that a runtime runs. There it tri
 model, each in a process of its own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -10,8 +10,6 @@ the operator that launched it; then operators have no time of their own but that
 `DeviceUse` tells how busy the accelerator was.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ A fault judges a case. Once it has seen the first, it takes as the same fault on
 kind: an error in the same words, or outputs that are wrong by half as many digits or clearly.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import faulthandler

@@ -1,7 +1,5 @@
 """Shrinks a case while its fault stays: nodes, outputs, attributes, sizes, types, values, names."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -1,7 +1,5 @@
 """Writes a case as a script that needs onnx, numpy and the runtime alone, and as a report."""
 
-from __future__ import annotations
-
 import base64
 import os
 import platform

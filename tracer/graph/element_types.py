@@ -5,8 +5,6 @@ and kernels rely on it, and onnx's checker does not look. Types are texts, as sc
 `seq(tensor(float))`; None where a type is not known.
 """
 
-from __future__ import annotations
-
 from collections import ChainMap, defaultdict
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence, Set
 from dataclasses import dataclass

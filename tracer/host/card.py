@@ -6,8 +6,6 @@ the faster of two sizes counts. Memory is a copy within the card, which counts t
 read and those that are written.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress

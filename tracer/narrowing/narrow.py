@@ -15,8 +15,6 @@ quotient goes into the weights of the layers behind it. `tracer.accumulators.exa
 result, and does not trust this module.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ Each quantised layer has a float counterpart, whose output on the same data is c
 read as far as the time limit of the command allows.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence

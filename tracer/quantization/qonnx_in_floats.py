@@ -4,8 +4,6 @@ Each function writes one node, operator by operator, with equal results. A param
 a tensor where the graph computes it, else its values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias

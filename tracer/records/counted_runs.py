@@ -6,8 +6,6 @@ not tell. While other programs compute, the processors of most machines are also
 run (shared caches, clock rate): then only the runs at the usual full speed count.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Disjoint sets of things that are joined one pair after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 

@@ -4,8 +4,6 @@ Quantising a large model takes long, which is estimated first. Where the process
 bytes in pairs, the sums that saturate are counted.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence

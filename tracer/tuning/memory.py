@@ -3,8 +3,6 @@
 python -m tracer.tuning.memory    reads a pickled `_Job` from standard input, prints bytes
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess

@@ -1,7 +1,5 @@
 """The plan of a tuned model: made, written, read and applied; and the same as commands and code."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path

@@ -4,8 +4,6 @@ The format is nbformat 4.5. The notebook holds the data and what its cells print
 without being run.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Packets of `TrackEvent`, as perfetto.dev describes under "Writing custom trace events"; times in ns.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from tracer.analyzers.options import ViewOptions

@@ -3,8 +3,6 @@
 The format is that of google/pprof's `proto/profile.proto`, compressed with gzip.
 """
 
-from __future__ import annotations
-
 import gzip
 from typing import Any
 

@@ -4,8 +4,6 @@ A file of events is records of a length, a message `Event` and checksums. The me
 TensorFlow: event.proto, graph.proto, summary.proto and step_stats.proto.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Iterator, Sequence

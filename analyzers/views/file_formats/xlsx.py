@@ -1,7 +1,5 @@
 """`.xlsx`: the table with a chart, for spreadsheets (needs the `excel` extra)."""
 
-from __future__ import annotations
-
 import io
 import math
 from datetime import UTC, datetime

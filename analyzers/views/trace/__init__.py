@@ -3,8 +3,6 @@
 A terminal needs a page alone, and most commands write no file.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

@@ -3,8 +3,6 @@
 Tokens per second of a generation have an interval.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

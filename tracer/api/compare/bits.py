@@ -1,7 +1,5 @@
 """Compares the bits of ONNX models in onnxruntime, here and on another machine: `compare_bits`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product

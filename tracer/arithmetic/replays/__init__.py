@@ -10,8 +10,6 @@ onnxruntime and state of the sources of `tracer.arithmetic`. A rule is that of k
 operator, attributes, shapes, types, threads and small constants, whatever their weights.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import pkgutil

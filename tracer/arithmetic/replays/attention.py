@@ -8,8 +8,6 @@ RotaryEmbedding turns heads: one product is rounded, the other is fused with the
 rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache

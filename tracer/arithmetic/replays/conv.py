@@ -3,8 +3,6 @@
 Each is products of matrices: of filters and patches of images, or of images.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

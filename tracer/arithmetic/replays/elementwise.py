@@ -7,8 +7,6 @@ The functions have onnxruntime's steps in their order, each rounded to float32. 
 log …: `packets`, or `c_library` for what is left over. `attributes` are those of the node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

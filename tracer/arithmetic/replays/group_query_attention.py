@@ -3,8 +3,6 @@
 Source: onnxruntime, core/mlas/lib/flashattn_gqa.cpp.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any

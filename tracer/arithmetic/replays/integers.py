@@ -5,8 +5,6 @@ activations and signed weights in pairs (VPMADDUBSW). The way is found on activa
 that saturate; a model's own may not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any

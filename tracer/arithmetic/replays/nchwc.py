@@ -3,8 +3,6 @@
 Kernels move tensors into these blocks and out of them, and enlarge them there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import cache

@@ -4,8 +4,6 @@ Rows are added in lanes, and there are several ways to their deviation. The step
 each rounded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce

@@ -4,8 +4,6 @@ Of two zeros a maximum keeps the one that the processor's instruction keeps: vec
 C library's `std::max` the first. Source of the ways: MLAS's `pooling.cpp` and `SpoolKernel*.S`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce

@@ -3,8 +3,6 @@
 The weights of MatMulNBits are packed, a few bits each.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -5,8 +5,6 @@ as a bias would be; biases of input and state are added to each other first, and
 before the state's product.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Reductions: in which order a sum over axes adds, and which of equal numbers an extreme keeps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby

@@ -3,8 +3,6 @@
 Source: onnxruntime's `upsample.cc`. Nearest numbers are moved, which the interpreter does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce

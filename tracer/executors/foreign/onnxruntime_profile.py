@@ -6,8 +6,6 @@ A profile does not say which level of optimisation ran: it is the one whose grap
 the model, kernels are only names.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

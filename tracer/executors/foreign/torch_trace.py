@@ -4,8 +4,6 @@ A step of the profiler is a run. Modules are known where it recorded them (`with
 trace of an accelerator, times are those of its work, which counts for what launched it.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -9,8 +9,6 @@ uint8 × int8 products in 16 bits, and saturate. The same weights in uint8, with
 higher, are multiplied in more bits: the results are exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace

@@ -10,8 +10,6 @@ Both clocks count from 1970: onnxruntime tells the time of the zero of its file,
 must enclose the run in onnxruntime's.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from collections.abc import Callable, Sequence

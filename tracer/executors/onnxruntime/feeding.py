@@ -17,8 +17,6 @@ outputs are bound to a session, outputs stay with onnxruntime. What such a run s
 saves in an empty run, is the cost of returning the outputs: part of the wall, and of no node.
 """
 
-from __future__ import annotations
-
 import ctypes
 import ctypes.util
 import platform

@@ -9,8 +9,6 @@ are those of the tensors that an operator reads and writes, each once. A mark st
 where its operator does, so it is inside the row of the operator.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Reads samples from the rows of Parquet files: columns as inputs and labels, images as bytes."""
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Iterator, Sequence

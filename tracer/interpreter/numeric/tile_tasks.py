@@ -1,7 +1,5 @@
 """Runs tasks of `kernels.tiles`: arranges their arguments, and chooses the size of the tile."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any

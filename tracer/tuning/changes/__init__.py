@@ -3,8 +3,6 @@
 Each module here is found. `Findings` are the figures by which a change decides whether it applies.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections import Counter
