@@ -17,20 +17,10 @@ from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator, FloatFormat, float_format
 from tracer.accumulators.spec.orders import Chunked, Maddubs, Order, Tiles
-from tracer.arithmetic import float_probes, float_rules, trees
+from tracer.arithmetic import float_probes, float_rules, integer_search, trees
 from tracer.arithmetic.black_box import BlackBox, Finding, words
 from tracer.arithmetic.float_probes import CHUNK, emulated
 from tracer.arithmetic.integer_rules import ProductRule
-from tracer.arithmetic.integer_search import (
-    Family,
-    Search,
-    last_register,
-    named_orders,
-    pair_orders,
-    registers_of,
-    sums_of,
-    tile_orders,
-)
 from tracer.arithmetic.rule import LEAST_RESULTS, Facts, NotKnown
 from tracer.errors import UsageError
 from tracer.support.types import Array
@@ -73,15 +63,15 @@ def _find_in_integers(
     widest = min(np.iinfo(box.bias_type).bits, bits, WIDEST - 3) - 1  # sums are below 2^62
     most = box.largest_product.bit_length()
     scale = 1, min(known.bits, most) + 1, most
-    search = Search(box, random, scale, rule.rounded, rule.like, widest)
+    search = integer_search.Search(box, random, scale, rule.rounded, rule.like, widest)
     ones = np.tril(np.ones((box.terms, box.terms), np.int64))
     largest = box.factors_of(np.concatenate([ones, -ones]) * box.largest_product)
     search.meet(*largest, np.zeros(2 * box.terms, np.int64))  # which leave the registers it has
     left, right, bias = search.draw(LEAST_RESULTS)
     is_kept = np.arange(LEAST_RESULTS)[:, None] % box.terms == np.arange(box.terms)
     single = search.run(left * is_kept, right, bias)  # has no order, and tells the last register
-    every = registers_of(range(NARROWEST, WIDEST), known.is_unsigned)
-    last = last_register(known)
+    every = integer_search.registers_of(range(NARROWEST, WIDEST), known.is_unsigned)
+    last = integer_search.last_register(known)
     likely = last, replace(last, bits=WIDEST - known.is_unsigned)
     every, lasts = list(dict.fromkeys([*likely, *every])), []
     for place in get_args(Bias):
@@ -91,7 +81,9 @@ def _find_in_integers(
         own = search.find(iter([replace(family, outer=lasts[-1])]))
         if own is not None:
             return place, own
-    if np.array_equal(sums_of(known, left, right) + bias, box.sums(left, right, bias)):
+    if np.array_equal(
+        integer_search.sums_of(known, left, right) + bias, box.sums(left, right, bias)
+    ):
         return "after the sum, in more bits", None
     for last in lasts[0]:
         if last.overflow != "wrap" and last.bits - 1 <= widest:
@@ -103,14 +95,16 @@ def _find_in_integers(
     return None, None
 
 
-def _family(known: Accumulator, order: Order, registers: Sequence[Register], place: Bias) -> Family:
+def _family(
+    known: Accumulator, order: Order, registers: Sequence[Register], place: Bias
+) -> integer_search.Family:
     """Returns accumulators in an order, whose levels have any register of the known order."""
     own = order.levels if isinstance(order, Tiles) else ()
     if order is known.order:
         levels = [[level.register] for level in own]
     else:
         levels = [[None, *_registers(known.order)]] * len(own)
-    return Family(order, registers, (known.product_bits,), tuple(levels), place)
+    return integer_search.Family(order, registers, (known.product_bits,), tuple(levels), place)
 
 
 def _registers(order: Order) -> list[Register]:
@@ -124,10 +118,10 @@ def _orders(known: Accumulator, box: BlackBox, last: Register) -> Iterator[Order
     With a bias at its end, what term 0 adds is lost, unless another term reduces it before.
     """
     if isinstance(known.order, Maddubs):
-        yield from pair_orders(box.terms)
+        yield from integer_search.pair_orders(box.terms)
         return
     if not _registers(known.order):
-        yield from named_orders(box.terms)
+        yield from integer_search.named_orders(box.terms)
     count = box.terms - 1
     products = np.eye(count, box.terms, 1, np.int64) * -(1 << known.product_shift)
     products[:, 0] = 1 << known.product_shift
@@ -135,7 +129,7 @@ def _orders(known: Accumulator, box: BlackBox, last: Register) -> Iterator[Order
     others = np.flatnonzero(box.sums(*box.factors_of(products), top) == top) + 1
     shared = frozenset([0, *others.tolist()])
     for depth in (1, 2, 3):
-        yield from tile_orders(box.terms, depth, depth - 1, shared)
+        yield from integer_search.tile_orders(box.terms, depth, depth - 1, shared)
 
 
 def _find_in_floats(

@@ -39,15 +39,6 @@ from tracer.arithmetic.float_probes import (
 )
 from tracer.arithmetic.integer_search import named_orders, tile_orders
 from tracer.arithmetic.rule import LEAST_RESULTS, Facts, NotKnown
-from tracer.arithmetic.trees import (
-    ADD,
-    BEGIN,
-    JOIN,
-    Program,
-    branches_of_program,
-    drawn,
-    order_of_tree,
-)
 from tracer.errors import UsageError
 from tracer.support.types import Array
 
@@ -67,7 +58,7 @@ def reveal_tree(
     The sum is rounded to `result` at last; None keeps it. Raises NotKnown if there is none.
     """
     program, rounded = _find_rounded(box, _find_program(box, result), kind)
-    added = {step // 4 for step in program if step % 4 == ADD}
+    added = {step // 4 for step in program if step % 4 == trees.ADD}
     name = np.dtype(kind).name
     facts: dict[str, Any] = {"type": name}
     if kind == np.float32 and result is None and (wide := _wide_registers(box, program)):
@@ -75,8 +66,8 @@ def reveal_tree(
         facts |= {"wide": wide, "exact": exact}
     parted = []  # what is rounded begins a register, which is joined
     for step in program:
-        is_rounded = step % 4 == ADD and step // 4 in rounded and rounded != added
-        parted += [step - ADD + BEGIN, JOIN] if is_rounded else [step]
+        is_rounded = step % 4 == trees.ADD and step // 4 in rounded and rounded != added
+        parted += [step - trees.ADD + trees.BEGIN, trees.JOIN] if is_rounded else [step]
     for from_zero in (True, False):
         facts |= {"program": parted, "from_zero": from_zero, "fused": rounded != added}
         if all(
@@ -88,13 +79,13 @@ def reveal_tree(
 
 
 def _finding(
-    box: BlackBox, random: np.random.Generator, program: Program, facts: dict[str, Any],
+    box: BlackBox, random: np.random.Generator, program: trees.Program, facts: dict[str, Any],
     result: FloatFormat | None,
 ) -> Finding:  # fmt: skip
     """Returns the finding of a tree: an accumulator that adds so, or the rule in words."""
-    branches = branches_of_program(program)
-    tree, order = drawn(branches, box.terms), order_of_tree(branches, Terms(box.terms))
-    parts = facts["program"].count(JOIN) - program.count(JOIN)
+    branches = trees.branches_of_program(program)
+    tree, order = trees.drawn(branches, box.terms), trees.order_of_tree(branches, Terms(box.terms))
+    parts = facts["program"].count(trees.JOIN) - program.count(trees.JOIN)
     if facts["type"] == "float32" and order is not None and not ("wide" in facts or parts):
         accumulator = FloatAccumulator(SINGLE, fused=facts["fused"], order=order)
         fraction = float_probes.SINGLE_FRACTION if result is None else result.fraction_bits
@@ -116,7 +107,7 @@ def _finding(
     return Finding(text, None, facts, tree)
 
 
-def _find_program(box: BlackBox, result: FloatFormat | None) -> Program:
+def _find_program(box: BlackBox, result: FloatFormat | None) -> trees.Program:
     """Returns the order of additions. Raises NotKnown if it is no tree.
 
     Masks are products of the largest operands; all others are as small as these need. A narrow
@@ -145,22 +136,22 @@ def _find_program(box: BlackBox, result: FloatFormat | None) -> Program:
     return trees.find_program(add, box.terms)
 
 
-def _register(program: Program, first: int) -> list[int]:
+def _register(program: trees.Program, first: int) -> list[int]:
     """Returns the terms that the register which begins with the term `first` adds itself."""
     held: list[list[int]] = []
     for step in program:
-        if step % 4 == BEGIN:
+        if step % 4 == trees.BEGIN:
             held.append([step // 4])
-        elif step % 4 == ADD:
+        elif step % 4 == trees.ADD:
             held[-1].append(step // 4)
         elif (ended := held.pop())[0] == first:
             return ended
     return held[0]
 
 
-def _wide_registers(box: BlackBox, program: Program) -> list[int]:
+def _wide_registers(box: BlackBox, program: trees.Program) -> list[int]:
     """Returns the first terms of the registers that keep more than float32, if they are joined."""
-    firsts = [step // 4 for step in program if step % 4 == BEGIN]
+    firsts = [step // 4 for step in program if step % 4 == trees.BEGIN]
     rows, asked = [], []
     for first in firsts:
         inside = _register(program, first)
@@ -176,7 +167,9 @@ def _wide_registers(box: BlackBox, program: Program) -> list[int]:
     return [first for first, is_wide in zip(asked, kept, strict=True) if is_wide]
 
 
-def _find_rounded(box: BlackBox, program: Program, kind: type[Any]) -> tuple[Program, set[int]]:
+def _find_rounded(
+    box: BlackBox, program: trees.Program, kind: type[Any]
+) -> tuple[trees.Program, set[int]]:
     """Returns the terms whose product is rounded before it is added, and the program.
 
     One of the first two terms of a register may be added by FMA to the other: the program adds it.
@@ -185,16 +178,16 @@ def _find_rounded(box: BlackBox, program: Program, kind: type[Any]) -> tuple[Pro
     pairs: list[tuple[int, int, int]] = []
     held: list[list[int]] = []
     for at, step in enumerate(program):
-        if step % 4 == BEGIN:
+        if step % 4 == trees.BEGIN:
             held.append([step // 4])
-        elif step % 4 == ADD:
+        elif step % 4 == trees.ADD:
             pairs.append((at, step // 4, held[-1][0]))
-            if program[at - 1] % 4 == BEGIN:
+            if program[at - 1] % 4 == trees.BEGIN:
                 pairs.append((at, held[-1][0], step // 4))
             held[-1].append(step // 4)
         else:
             held[-2:] = [held[-2] + held[-1]]
-    rounded = {step // 4 for step in program if step % 4 == ADD}
+    rounded = {step // 4 for step in program if step % 4 == trees.ADD}
     if box.is_plain_sum:
         return program, rounded
     factor = 1 + 2.0 ** -(np.finfo(kind).nmant // 2 + 1)
@@ -214,7 +207,7 @@ def _find_rounded(box: BlackBox, program: Program, kind: type[Any]) -> tuple[Pro
         if is_exact and term in rounded:
             rounded.remove(term)
         elif is_exact and before in rounded:  # term began the register
-            program[at - 1], program[at] = 4 * before + BEGIN, 4 * term + ADD
+            program[at - 1], program[at] = 4 * before + trees.BEGIN, 4 * term + trees.ADD
             rounded.remove(before)
     return program, rounded
 
@@ -251,10 +244,10 @@ def sums_of(facts: Facts, left: Array, right: Array) -> Array:
             term, kind = divmod(step, 4)
             factors = left[:, term], right[:, term]
             rounded, exact = factors[0] * factors[1], factors[0].astype(float) * factors[1]
-            if kind == JOIN:
+            if kind == trees.JOIN:
                 last = held.pop()
                 held[-1] = held[-1] + last
-            elif kind == BEGIN:
+            elif kind == trees.BEGIN:
                 wide = exact if term in facts["exact"] else rounded.astype(float)
                 first = wide if term in facts["wide"] else rounded
                 held.append(first + facts["from_zero"] * 0)

@@ -12,38 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from tracer.accumulators import spec
 from tracer.accumulators.engine import dots
 from tracer.accumulators.engine.tile_sums import Program, checked, program
 from tracer.accumulators.kernels import loaded
-from tracer.accumulators.spec import (
-    NARROWEST,
-    WIDEST,
-    Bias,
-    Convention,
-    Overflow,
-    Register,
-    effect_of,
-)
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.orders import (
-    Chunked,
-    Lanes,
-    Level,
-    Maddubs,
-    Order,
-    Sequential,
-    Sorted,
-    Terms,
-    Tiles,
-    Tree,
-)
 from tracer.arithmetic.black_box import BlackBox, draw
 from tracer.arithmetic.rule import LEAST_RESULTS
 from tracer.interpreter import compiled_code
 from tracer.support.types import Array
 
-MODES: tuple[Overflow, ...] = ("saturate", "symmetric", "wrap", "zero")
-Choice = Register | None
+MODES: tuple[spec.Overflow, ...] = ("saturate", "symmetric", "wrap", "zero")
+Choice = spec.Register | None
 """The register of a level; None is the accumulator."""
 _FIRST, _FEW, _CHUNK = 256, 12, 1000
 """Random vectors that candidates meet; those kept of a failure; those of a step of verification."""
@@ -75,24 +55,26 @@ class Family:
     widths of a product, None for no limit. A bias is added at a `place`.
     """
 
-    order: Order
-    outer: Sequence[Register]
+    order: spec.orders.Order
+    outer: Sequence[spec.Register]
     products: Sequence[int | None] = (None,)
     levels: tuple[Sequence[Choice], ...] = ()
-    place: Bias = "first"
+    place: spec.Bias = "first"
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """How many choices there are."""
         return len(self.products), *map(len, self.levels), len(self.outer)
 
-    def member(self, number: Any) -> tuple[Order, Register, int | None]:
+    def member(self, number: Any) -> tuple[spec.orders.Order, spec.Register, int | None]:
         """Returns the order, the last register and the width of a product of an accumulator."""
         product, *levels, outer = np.unravel_index(number, self.sizes)
         order = self.order
-        if isinstance(order, Tiles) and self.levels:
+        if isinstance(order, spec.orders.Tiles) and self.levels:
             chosen = zip(order.levels, self.levels, levels, strict=True)
-            order = Tiles(tuple(replace(level, register=some[int(k)]) for level, some, k in chosen))
+            order = spec.orders.Tiles(
+                tuple(replace(level, register=some[int(k)]) for level, some, k in chosen)
+            )
         return order, self.outer[int(outer)], self.products[int(product)]
 
     def rules(self, plan: Program, numbers: Array) -> Array:
@@ -126,17 +108,17 @@ def _rule(register: Choice) -> tuple[int, int, int]:
     return loaded("single_sums").rule_of(register.overflow), *register.range
 
 
-def registers_of(widths: Iterable[int], has_unsigned: bool = False) -> list[Register]:
+def registers_of(widths: Iterable[int], has_unsigned: bool = False) -> list[spec.Register]:
     """Returns the registers of these widths, those that are unsigned after the others."""
-    signed = [Register(bits, mode) for bits in widths for mode in MODES]
-    modes = [mode for mode in MODES if not effect_of(mode).is_symmetric] * has_unsigned
-    return signed + [Register(bits, mode, True) for bits in widths for mode in modes]
+    signed = [spec.Register(bits, mode) for bits in widths for mode in MODES]
+    modes = [mode for mode in MODES if not spec.effect_of(mode).is_symmetric] * has_unsigned
+    return signed + [spec.Register(bits, mode, True) for bits in widths for mode in modes]
 
 
-def _beside(register: Register) -> list[Register]:
+def _beside(register: spec.Register) -> list[spec.Register]:
     """Returns registers that are like another one, or a little wider or narrower."""
-    most = min(register.bits + 2, WIDEST - register.unsigned)
-    return registers_of(range(max(register.bits - 1, NARROWEST), most + 1), register.unsigned)
+    most = min(register.bits + 2, spec.WIDEST - register.unsigned)
+    return registers_of(range(max(register.bits - 1, spec.NARROWEST), most + 1), register.unsigned)
 
 
 @dataclass
@@ -252,11 +234,11 @@ class Search:
         The others differ in one register, or in the width of a product.
         """
         order = accumulator.order
-        levels = order.levels if isinstance(order, Tiles) else ()
+        levels = order.levels if isinstance(order, spec.orders.Tiles) else ()
         own = last_register(accumulator)
         choices = tuple((each.register, None, *_beside(each.register or own)) for each in levels)
         most = int(self.scale[-1]) + 1 - self.like.product_shift
-        widths = (accumulator.product_bits, None, *range(NARROWEST, most + 1))
+        widths = (accumulator.product_bits, None, *range(spec.NARROWEST, most + 1))
         near = Family(order, (own, *_beside(own)), widths, choices, accumulator.bias)
         places = [
             [index if axis == each else 0 for axis in range(len(near.sizes))]
@@ -278,7 +260,7 @@ class Search:
                 return False
         return True
 
-    def _corners(self, order: Order, bits: Collection[int]) -> tuple[Array, Array]:
+    def _corners(self, order: spec.orders.Order, bits: Collection[int]) -> tuple[Array, Array]:
         """Returns vectors of few products, near powers of two, that some register adds up.
 
         They tell the width of a product where the registers that follow hide it from most vectors.
@@ -331,7 +313,7 @@ class Search:
 
     def count_equal(self, family: Family, numbers: Array, given: Given) -> Array:
         """Returns how many of the first sums each accumulator of a family gives."""
-        plan = program(family.order, Terms(self.box.terms))
+        plan = program(family.order, spec.orders.Terms(self.box.terms))
         assert plan is not None
         equal = np.empty(len(numbers), np.int64)
         products, bias, sums = given
@@ -354,22 +336,22 @@ class Search:
 
     def _accumulator(self, family: Family, number: Any) -> Accumulator:
         order, register, bits = family.member(number)
-        convention: Convention = "unsigned" if register.unsigned else "twos-complement"
+        convention: spec.Convention = "unsigned" if register.unsigned else "twos-complement"
         return replace(
             self.like, bits=register.bits, overflow=register.overflow, order=order,
             product_bits=bits, bias=family.place, convention=convention,
         )  # fmt: skip
 
 
-def last_register(accumulator: Accumulator) -> Register:
+def last_register(accumulator: Accumulator) -> spec.Register:
     """Returns the register in which the last sums of an accumulator are added."""
-    return Register(accumulator.bits, accumulator.overflow, accumulator.is_unsigned)
+    return spec.Register(accumulator.bits, accumulator.overflow, accumulator.is_unsigned)
 
 
-def _registers(accumulator: Accumulator) -> list[Register]:
+def _registers(accumulator: Accumulator) -> list[spec.Register]:
     """Returns the registers of an accumulator's levels, and the last one."""
     order, last = accumulator.order, last_register(accumulator)
-    levels = order.levels if isinstance(order, Tiles) else ()
+    levels = order.levels if isinstance(order, spec.orders.Tiles) else ()
     return [*(each.register or last for each in levels), last]
 
 
@@ -377,15 +359,15 @@ def sums_of(
     accumulator: Accumulator, left: Array, right: Array, bias: Array | None = None
 ) -> Array:
     """Returns the sums (N) of the products of rows (N, K), and of a bias (N), in an accumulator."""
-    terms = Terms(left.shape[1])
+    terms = spec.orders.Terms(left.shape[1])
     matrices = checked(left * right, np.ones((terms.count, 1), np.int64), bias, terms)
     return dots.emulated(matrices, terms, accumulator).values[:, 0]
 
 
-def _sums_of_stages(order: Order, count: int) -> list[list[list[int]]]:
+def _sums_of_stages(order: spec.orders.Order, count: int) -> list[list[list[int]]]:
     """Returns the terms of each sum of each stage of an order."""
     sums, stages = [[each] for each in range(count)], []
-    for stage in order.stages(Terms(count)):
+    for stage in order.stages(spec.orders.Terms(count)):
         rows = stage.groups.tolist()
         sums = [[term for k in row if k >= 0 for term in sums[k]] for row in rows]
         stages.append(sums)
@@ -412,40 +394,40 @@ def _parted(
     return random.choice(group, some, False), random.permutation(others), near
 
 
-def named_orders(count: int) -> Iterator[Order]:
+def named_orders(count: int) -> Iterator[spec.orders.Order]:
     """Yields the orders of `count` terms that have no choice of registers."""
-    yield Sequential()
-    yield Tree()
-    yield Sorted()
-    yield from (Chunked(size) for size in range(2, count))
-    yield from (Lanes(size) for size in range(2, count))
+    yield spec.orders.Sequential()
+    yield spec.orders.Tree()
+    yield spec.orders.Sorted()
+    yield from (spec.orders.Chunked(size) for size in range(2, count))
+    yield from (spec.orders.Lanes(size) for size in range(2, count))
 
 
-def pair_orders(count: int) -> Iterator[Order]:
+def pair_orders(count: int) -> Iterator[spec.orders.Order]:
     """Yields the orders of `count` terms that add pairs in 16 bits first."""
-    yield from (Maddubs(size) for size in range(2, (count + 1) // 2 + 1))
+    yield from (spec.orders.Maddubs(size) for size in range(2, (count + 1) // 2 + 1))
 
 
 def tile_orders(
     count: int, depth: int, place: int | None = None, shared: frozenset[int] | None = None
-) -> Iterator[Tiles]:
+) -> Iterator[spec.orders.Tiles]:
     """Yields the orders of `depth` levels of tiles, without registers.
 
     The terms `shared` are those that share the register of the level at `place` with term 0; None
     are any.
     """
     alone = tuple(frozenset({term}) for term in range(count))
-    yield from map(Tiles, _levels(alone, depth, place, shared))
+    yield from map(spec.orders.Tiles, _levels(alone, depth, place, shared))
 
 
 def _levels(
     groups: _Groups, depth: int, place: int | None, shared: frozenset[int] | None
-) -> Iterator[tuple[Level, ...]]:
+) -> Iterator[tuple[spec.orders.Level, ...]]:
     """Yields `depth` levels on top of `groups`; that of the register may narrow each sum alone."""
     if not depth:
         yield ()
         return
-    alone = [(Level(1), [[each] for each in range(len(groups))])] if place == 0 else []
+    alone = [(spec.orders.Level(1), [[each] for each in range(len(groups))])] if place == 0 else []
     for level, rows in (*_shapes(len(groups)), *alone):
         if shared is not None and place is not None and place >= 0:
             first = frozenset().union(*(groups[each] for each in rows[0]))
@@ -458,13 +440,15 @@ def _levels(
 
 
 @lru_cache(maxsize=128)
-def _shapes(count: int) -> tuple[tuple[Level, list[list[int]]], ...]:
+def _shapes(count: int) -> tuple[tuple[spec.orders.Level, list[list[int]]], ...]:
     """Returns every way to part `count` sums into groups of one size, apart by one stride."""
-    levels = [Level(size) for size in range(2, count)]
-    levels += [Level(None)] if count > 1 else []
+    levels = [spec.orders.Level(size) for size in range(2, count)]
+    levels += [spec.orders.Level(None)] if count > 1 else []
     for stride in range(2, (count + 1) // 2 + 1):
         for size in range(2, -(-count // stride) + 1):
-            levels.append(Level(None if size * stride >= count else size, stride=stride))
+            levels.append(
+                spec.orders.Level(None if size * stride >= count else size, stride=stride)
+            )
     parted = [level.groups(count).tolist() for level in levels]
     return tuple((level, [[k for k in row if k >= 0] for row in rows])
                  for level, rows in zip(levels, parted, strict=True))  # fmt: skip

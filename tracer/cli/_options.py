@@ -25,23 +25,9 @@ from tracer.analyzers.options import (
     sort_column,
 )
 from tracer.api import _calls
+from tracer.cli import _types
 from tracer.cli._command import Option
 from tracer.cli._messages import is_verbose
-from tracer.cli._types import (
-    Amount,
-    Argument,
-    Choice,
-    Count,
-    EnergyModelName,
-    Integers,
-    ModelName,
-    Pair,
-    PathName,
-    Percent,
-    Size,
-    Words,
-    refuse_other,
-)
 from tracer.containment import activity, memory, signals, watch
 from tracer.errors import UsageError
 from tracer.executors.settings import OPTIMIZATIONS
@@ -59,11 +45,13 @@ _LEAST_MEMORY = 512
 """MiB. The libraries alone take 300; with less, some of them hang or end the process."""
 
 _READERS: Mapping[str, Callable[..., Any]] = {
-    "amount": Amount, "argument": Argument, "choice": lambda *choices: Choice(choices),
-    "count": Count, "counts": Integers, "energy": EnergyModelName, "integer": lambda: int,
-    "optimization": lambda: Choice(OPTIMIZATIONS),
-    "optimizations": lambda: Words(OPTIMIZATIONS), "pair": Pair, "path": PathName,
-    "percent": Percent, "size": Size, "words": lambda *allowed: Words(allowed),
+    "amount": _types.Amount, "argument": _types.Argument,
+    "choice": lambda *choices: _types.Choice(choices), "count": _types.Count,
+    "counts": _types.Integers, "energy": _types.EnergyModelName, "integer": lambda: int,
+    "optimization": lambda: _types.Choice(OPTIMIZATIONS),
+    "optimizations": lambda: _types.Words(OPTIMIZATIONS), "pair": _types.Pair,
+    "path": _types.PathName, "percent": _types.Percent, "size": _types.Size,
+    "words": lambda *allowed: _types.Words(allowed),
 }  # fmt: skip
 """Types of values, by the names that `tracer.support.arguments` has for them."""
 
@@ -205,14 +193,14 @@ def _limits(
 
 
 MEMORY = cloup.option(
-    "--max-memory", type=Count(_LEAST_MEMORY), metavar="MIB", expose_value=False,
+    "--max-memory", type=_types.Count(_LEAST_MEMORY), metavar="MIB", expose_value=False,
     callback=_limit_memory,
     help="Memory that the command may allocate, in MiB, at least 512.  "
     "[default: 75% of what is free; for onnxruntime 640, and 512 times weights and inputs]",
 )  # fmt: skip
 PROCESS_LIMITS = cloup.option_group(
     "Limits",
-    cloup.option("--max-seconds", type=Amount("seconds"), expose_value=False,
+    cloup.option("--max-seconds", type=_types.Amount("seconds"), expose_value=False,
                  callback=limit_seconds, help="Longest time for the command.  "
                  "[default: 10 minutes for a step]"),
     MEMORY,
@@ -223,14 +211,14 @@ RUN_LIMITS = bundle(
     "limits", _limits,
     cloup.option_group(
         "Limits",
-        cloup.option("--max-seconds", type=Amount("seconds"), callback=limit_seconds,
+        cloup.option("--max-seconds", type=_types.Amount("seconds"), callback=limit_seconds,
                      help="Longest time for the command.  [default: 10 minutes for a loop]"),
-        cloup.option("--max-tensor", type=Count(1), metavar="MIB",
+        cloup.option("--max-tensor", type=_types.Count(1), metavar="MIB",
                      help="Largest tensor, in MiB.  [default: --max-live, at most 4096]"),
-        cloup.option("--max-live", type=Count(1), metavar="MIB",
+        cloup.option("--max-live", type=_types.Count(1), metavar="MIB",
                      help="Memory of all live tensors, in MiB.  [default: 512, and 512 times "
                           "weights and inputs, at most half of the free memory]"),
-        cloup.option("--max-trips", type=Count(1), default=1_000_000, show_default=True,
+        cloup.option("--max-trips", type=_types.Count(1), default=1_000_000, show_default=True,
                      help="Most iterations of a loop."),
         MEMORY,
     ),
@@ -251,7 +239,7 @@ WORKERS = bundle(
     "cluster", _cluster,
     cloup.option_group(
         "Workers",
-        cloup.option("--workers", cls=Option, common=True, type=Count(1), metavar="N",
+        cloup.option("--workers", cls=Option, common=True, type=_types.Count(1), metavar="N",
                      help="Share the data out to N processes on this machine. --threads are then "
                           "those of each.  [default: none]"),
         cloup.option("--scheduler", metavar="ADDRESS",
@@ -270,7 +258,7 @@ def _about(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     if not ctx.resilient_parsing:
         activity.about(Path(next(iter(subjects), "")).name)
         for each in subjects:
-            refuse_other(str(each), (ctx.info_name or "").rpartition(" ")[2])
+            _types.refuse_other(str(each), (ctx.info_name or "").rpartition(" ")[2])
     return value
 
 
@@ -279,7 +267,7 @@ def subject(*name: str, **settings: Any) -> Decorator:
     return cloup.argument(*name, callback=_about, **settings)
 
 
-MODEL = subject("model", type=ModelName())
+MODEL = subject("model", type=_types.ModelName())
 
 CODE = "Model of a framework (FILE.py:NAME), exported when it is read"
 
@@ -343,7 +331,7 @@ def output(formats: str, more: str = "") -> Decorator:
 def top(description: str, default: int | None = None) -> Decorator:
     """`--top N`; `description` tells the number of rows without it."""
     return cloup.option(
-        "--top", cls=Option, common=True, type=Count(), default=default,
+        "--top", cls=Option, common=True, type=_types.Count(), default=default,
         help=f"Rows to show; 0 shows all.  [default: {description}]",
     )  # fmt: skip
 
@@ -444,13 +432,13 @@ def _trace_view(groupings: Sequence[str], rows: str) -> Decorator:
     """Options for a trace whose rows may be any of `groupings`, as `rows` tells."""
     return view(
         f"{FORMATS} .roofline.png .roofline.svg .sums.png .sums.svg",
-        cloup.option("--by", cls=Option, common=True, type=Choice(groupings), default="node",
+        cloup.option("--by", cls=Option, common=True, type=_types.Choice(groupings), default="node",
                      show_default=True,
                      help=f"What a row is: {rows}."),
         cloup.option("--expand", is_flag=True,
                      help="Show fused nodes, constants and conversions in rows of their own."),
         DEPTH, SORT, TOP,
-        cloup.option("--threshold", type=Amount("µs"), metavar="µs",
+        cloup.option("--threshold", type=_types.Amount("µs"), metavar="µs",
                      help="Highlight the chart's bars from this time on."),
         NOTES,
         cloup.option("--full-numbers", is_flag=True,

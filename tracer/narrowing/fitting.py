@@ -9,17 +9,9 @@ from decimal import Decimal
 
 import numpy as np
 
+from tracer.narrowing import rounding
 from tracer.narrowing.layers import Grid, Layer
 from tracer.narrowing.requirement import MARGIN, OUTER_BITS, Need, Registers
-from tracer.narrowing.rounding import (
-    Correlations,
-    Limits,
-    gram,
-    integer_product,
-    product,
-    round_within,
-    share,
-)
 from tracer.narrowing.samples import LayerSamples, least_units
 from tracer.support.types import Array, FloatArray
 
@@ -48,11 +40,11 @@ class Moments:
         if centred:
             mean, wanted = inputs.mean(0), outputs.mean(0)
         y = outputs - wanted
-        cross = product(y.T, inputs) / count - y.mean(0)[:, None] * mean
+        cross = rounding.product(y.T, inputs) / count - y.mean(0)[:, None] * mean
         power = (y**2).mean(0)
         if not has_second:
             return cls(mean, wanted, None, cross, power, (inputs, y))
-        second = gram(inputs) / count - mean[:, None] * mean
+        second = rounding.gram(inputs) / count - mean[:, None] * mean
         return cls(mean, wanted, second, cross, power)
 
     def without(self, means: FloatArray) -> Moments:
@@ -84,12 +76,14 @@ class Moments:
         """
         if self.samples is not None:
             inputs, outputs = self.samples
-            lost = outputs + self.wanted - integer_product(inputs, integers.T) * units - bias
+            lost = (
+                outputs + self.wanted - rounding.integer_product(inputs, integers.T) * units - bias
+            )
             return np.asarray((lost**2).mean(0))
         assert self.second is not None
         offset = self.wanted - self.of_mean(integers) * units - bias
         real = integers * units[:, None]
-        square = (product(integers, self.second) * integers).sum(1) * units**2
+        square = (rounding.product(integers, self.second) * integers).sum(1) * units**2
         spread = self.power - 2 * (real * self.cross).sum(1) + square
         result: FloatArray = np.maximum(spread, 0) + offset**2
         return result
@@ -236,21 +230,21 @@ def _with_rows(samples: LayerSamples, fit: Fit, kept: Array) -> Fit:
         bias = np.where(kept, own, bias)
     real = integers * scales[:, None]
     groups = zip(np.split(real, layer.groups), samples.read.swapaxes(0, 1), strict=True)
-    outputs = np.concatenate([product(read, rows.T) for rows, read in groups], axis=1)
+    outputs = np.concatenate([rounding.product(read, rows.T) for rows, read in groups], axis=1)
     if bias is not None:
         outputs += bias * scales * layer.grid.step
     error = float(((outputs - samples.wanted) ** 2).mean(0).sum())
     return replace(fit, integers=integers, scales=scales, bias=bias, error=error)
 
 
-def _base(samples: LayerSamples) -> tuple[Correlations, float]:
+def _base(samples: LayerSamples) -> tuple[rounding.Correlations, float]:
     """Returns the correlations of inputs on the layer's own grid, and the share of the diagonal."""
     if not samples.base:
         inputs = samples.layer.grid.integers(samples.read[:, 0])
         is_centred = samples.layer.bias is not None
         second = Moments.of(inputs, samples.wanted[:, :1], is_centred).second
         assert second is not None
-        samples.base.append((Correlations.of(second), share(second)))
+        samples.base.append((rounding.Correlations.of(second), rounding.share(second)))
     return samples.base[0]
 
 
@@ -265,7 +259,7 @@ class _Group:
     They lack their `means` (rows,). `least` (rows,) are the units of sums that the data need.
     """
 
-    inputs: Correlations
+    inputs: rounding.Correlations
     moments: Moments
     ideal: FloatArray = field(repr=False)
     means: FloatArray = field(repr=False)
@@ -286,13 +280,13 @@ class _Problem:
         rows: Array,
         moments: Moments,
         least: FloatArray,
-        base: tuple[Correlations, float] | None,
+        base: tuple[rounding.Correlations, float] | None,
     ) -> _Group:
         """Returns rows that read the same inputs, which are correlated much as in the `base`."""
         toward, ratio = self.layer.weights[rows] * self.grid.step, 1.0
         if base is None:
             assert moments.second is not None
-            inputs, added = Correlations.of(moments.second), share(moments.second)
+            inputs, added = rounding.Correlations.of(moments.second), rounding.share(moments.second)
         else:
             (inputs, added), ratio = base, (self.layer.grid.step / self.grid.step) ** 2
         ideal = inputs.solve(moments.cross / ratio + added * toward)
@@ -346,34 +340,34 @@ class _Problem:
             moments = group.moments.of_rows(part, steps)
             weights = np.repeat(group.ideal[part], steps, 0) / flat[:, None]
             expected = np.rint(moments.wanted / flat - moments.of_mean(weights))
-            integers = round_within(weights, group.inputs, self._limits(expected))
+            integers = rounding.round_within(weights, group.inputs, self._limits(expected))
             bias = np.rint(moments.wanted / flat - moments.of_mean(integers))
             bias = _clip_bias(bias, integers, self._limits(np.zeros(len(flat))), self.registers)
             errors = moments.error(integers, flat, bias * flat)
             integers = integers.reshape(-1, steps, self.layer.depth)
             yield integers, units[part], bias.reshape(-1, steps), errors.reshape(-1, steps)
 
-    def _limits(self, bias: FloatArray) -> Limits:
+    def _limits(self, bias: FloatArray) -> rounding.Limits:
         return _limits(self.layer, self.grid, self.registers, bias)
 
 
-def _limits(layer: Layer, grid: Grid, registers: Registers, bias: FloatArray) -> Limits:
+def _limits(layer: Layer, grid: Grid, registers: Registers, bias: FloatArray) -> rounding.Limits:
     """Returns the limits of sums with these biases, which may be added at any place."""
     shape = len(bias), len(registers.starts)
     low, high = grid.ends(registers.need)
     if not registers.need.is_for_any_input:
         endless = np.full(shape, np.inf)
-        return Limits(low, high, endless, endless, layer.most_weight, registers.starts)
+        return rounding.Limits(low, high, endless, endless, layer.most_weight, registers.starts)
     above = np.full(shape, float(registers.need.largest))
     below = above + 1
     if registers.has_bias:
         above[:, 0] = np.maximum(above[:, 0] - np.maximum(bias, 0), 0)
         below[:, 0] = np.maximum(below[:, 0] + np.minimum(bias, 0), 0)
-    return Limits(low, high, above, below, layer.most_weight, registers.starts)
+    return rounding.Limits(low, high, above, below, layer.most_weight, registers.starts)
 
 
 def _clip_bias(
-    bias: FloatArray, integers: FloatArray, limits: Limits, registers: Registers
+    bias: FloatArray, integers: FloatArray, limits: rounding.Limits, registers: Registers
 ) -> FloatArray:
     """Returns biases that leave the sums of `integers` within the limits."""
     if not registers.has_bias:

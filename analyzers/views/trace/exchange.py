@@ -18,35 +18,10 @@ import pandas as pd
 from tracer.accumulators.statistics.partial_sums import bin_edges
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.timing import coverage, wall
-from tracer.analyzers.views.exchange import (
-    Board,
-    BoardNode,
-    Counter,
-    Frame,
-    Histogram,
-    NodeColors,
-    NodeValues,
-    Process,
-    Profile,
-    Sample,
-    Scalar,
-    Slice,
-    Stacks,
-    Timeline,
-    Track,
-    Value,
-)
+from tracer.analyzers.views import exchange
 from tracer.analyzers.views.text import FORMATS, micros
+from tracer.analyzers.views.trace import run_tables
 from tracer.analyzers.views.trace.headline import Section, headline, sections
-from tracer.analyzers.views.trace.run_tables import (
-    SHOWN,
-    TimedRow,
-    in_graph_order,
-    module_path,
-    present,
-    rows_with_times,
-    timed,
-)
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading
 from tracer.graph.model import expanded_keys, node_protos
@@ -63,50 +38,56 @@ _RECORDED_SLICES = 20_000
 _MEMORY = (("peak_bytes", "memory (bytes alive)"), ("arena_bytes", "arena (bytes in use)"))
 
 
-def timeline(trace: Trace, options: ViewOptions) -> Timeline:
+def timeline(trace: Trace, options: ViewOptions) -> exchange.Timeline:
     """Returns two processes for each run: its mean, and the first inferences as recorded.
 
     Raises UsageError for a trace without times.
     """
     processes = []
-    for section, run in timed(trace, "a timeline"):
+    for section, run in run_tables.timed(trace, "a timeline"):
         title = headline(trace, section)
-        rows = rows_with_times(section, run)
+        rows = run_tables.rows_with_times(section, run)
         ends = _ends([row.time_us for row in rows])
         slices = [
-            Slice(row.name, begin, end, row.values)
+            exchange.Slice(row.name, begin, end, row.values)
             for row, begin, end in zip(rows, [0, *ends], ends, strict=False)
         ]
         total = max(_ns(wall(run)["mean"]), ends[-1] if ends else 0)
-        whole = Slice(
+        whole = exchange.Slice(
             "mean run", 0, total, {"wall_us": wall(run)["mean"], "runs": len(run.wall_us)}
         )
         tracks = (
-            Track("runs", [whole]),
-            Track("modules and nodes", _module_slices(rows, slices)),
+            exchange.Track("runs", [whole]),
+            exchange.Track("modules and nodes", _module_slices(rows, slices)),
             *_kernel_tracks(run, rows, slices),
         )
         begins = {each.values["node"]: each.begin_ns for each in slices}
         counters = []
         for column, name in _MEMORY:
-            known = present(section.nodes[section.nodes[column].notna()], ("node", column))
+            known = run_tables.present(
+                section.nodes[section.nodes[column].notna()], ("node", column)
+            )
             points = [
                 (begins[row["node"]], int(row[column])) for row in known if row["node"] in begins
             ]
             if points:
-                counters.append(Counter(name, sorted([*points, (slices[-1].end_ns, 0)])))
+                counters.append(exchange.Counter(name, sorted([*points, (slices[-1].end_ns, 0)])))
         processes.append(
-            Process(f"{title}: mean run, without profiler overhead", tracks, tuple(counters))
+            exchange.Process(
+                f"{title}: mean run, without profiler overhead", tracks, tuple(counters)
+            )
         )
         if len(run.samples) and run.kernels:
             processes.append(_recorded(title, run, rows))
-    return Timeline(trace.model.name, tuple(processes), trace.notes)
+    return exchange.Timeline(trace.model.name, tuple(processes), trace.notes)
 
 
-def _module_slices(rows: Sequence[TimedRow], slices: Sequence[Slice]) -> list[Slice]:
+def _module_slices(
+    rows: Sequence[run_tables.TimedRow], slices: Sequence[exchange.Slice]
+) -> list[exchange.Slice]:
     """Returns the slices of the rows inside those of their modules, as deep as their paths."""
-    top: list[Slice] = []
-    stack: list[Slice] = []
+    top: list[exchange.Slice] = []
+    stack: list[exchange.Slice] = []
     path: tuple[str, ...] = ()
     for row, own in zip(rows, slices, strict=True):
         pairs = zip(path, row.path, strict=False)
@@ -115,7 +96,7 @@ def _module_slices(rows: Sequence[TimedRow], slices: Sequence[Slice]) -> list[Sl
         del stack[common:]
         for depth in range(common, len(row.path)):
             module = ".".join(row.path[: depth + 1])
-            opened = Slice(row.path[depth], own.begin_ns, own.end_ns, {"module": module})
+            opened = exchange.Slice(row.path[depth], own.begin_ns, own.end_ns, {"module": module})
             (stack[-1].inner if stack else top).append(opened)
             stack.append(opened)
         for module_slice in stack:
@@ -125,14 +106,16 @@ def _module_slices(rows: Sequence[TimedRow], slices: Sequence[Slice]) -> list[Sl
     return top
 
 
-def _kernel_tracks(run: Run, rows: Sequence[TimedRow], slices: Sequence[Slice]) -> list[Track]:
+def _kernel_tracks(
+    run: Run, rows: Sequence[run_tables.TimedRow], slices: Sequence[exchange.Slice]
+) -> list[exchange.Track]:
     """Returns a track for each provider, with the kernels that each row is the time of."""
     kernels = {kernel.name: kernel for kernel in run.kernels}
     means = run.samples.mean(axis=0).tolist() if len(run.samples) else [0.0] * len(run.kernels)
     weight: dict[str, float] = {}
     for kernel, mean in zip(run.kernels, means, strict=True):
         weight[kernel.name] = weight.get(kernel.name, 0.0) + mean
-    tracks: dict[str, list[Slice]] = {}
+    tracks: dict[str, list[exchange.Slice]] = {}
     for row, own in zip(rows, slices, strict=True):
         known = [kernels[name] for name in row.kernels if name in kernels]
         begin, done = own.begin_ns, 0.0
@@ -142,38 +125,48 @@ def _kernel_tracks(run: Run, rows: Sequence[TimedRow], slices: Sequence[Slice]) 
             part = done / total if total else 1.0
             end = own.begin_ns + round((own.end_ns - own.begin_ns) * min(part, 1.0))
             values = _kernel_values(kernel, row.values)
-            tracks.setdefault(kernel.provider, []).append(Slice(kernel.name, begin, end, values))
+            tracks.setdefault(kernel.provider, []).append(
+                exchange.Slice(kernel.name, begin, end, values)
+            )
             begin = end
-    return [Track(_track_name(run, provider), inside) for provider, inside in tracks.items()]
+    return [
+        exchange.Track(_track_name(run, provider), inside) for provider, inside in tracks.items()
+    ]
 
 
-def _recorded(title: str, run: Run, rows: Sequence[TimedRow]) -> Process:
+def _recorded(title: str, run: Run, rows: Sequence[run_tables.TimedRow]) -> exchange.Process:
     """Returns the process of the first profiled inferences, with the profiler's overhead."""
     count = max(1, min(_RECORDED_RUNS, len(run.samples), _RECORDED_SLICES // len(run.kernels)))
     of_kernel = {name: row.values for row in rows for name in row.kernels}
     values = [_kernel_values(kernel, of_kernel.get(kernel.name, {})) for kernel in run.kernels]
-    inferences: list[Slice] = []
-    tracks: dict[str, list[Slice]] = {kernel.provider: [] for kernel in run.kernels}
+    inferences: list[exchange.Slice] = []
+    tracks: dict[str, list[exchange.Slice]] = {kernel.provider: [] for kernel in run.kernels}
     start = 0
     for inference in range(count):
         ends = _ends(run.samples[inference].tolist(), start)
         for place, (kernel, begin) in enumerate(zip(run.kernels, [start, *ends], strict=False)):
-            inside = Slice(kernel.name, begin, ends[place], values[place])
+            inside = exchange.Slice(kernel.name, begin, ends[place], values[place])
             tracks[kernel.provider].append(inside)
         whole = float(run.instrumented_us[inference])
         end = max(start + _ns(whole), ends[-1])
-        inferences.append(Slice(f"run {inference + 1}", start, end, {"profiled_us": whole}))
+        inferences.append(
+            exchange.Slice(f"run {inference + 1}", start, end, {"profiled_us": whole})
+        )
         start = end
-    named = (Track(_track_name(run, provider), inside) for provider, inside in tracks.items())
+    named = (
+        exchange.Track(_track_name(run, provider), inside) for provider, inside in tracks.items()
+    )
     what = f"the first {count:,} of {len(run.samples):,} profiled runs, with profiler overhead"
-    return Process(f"{title}: {what}", (Track("runs", inferences), *named))
+    return exchange.Process(f"{title}: {what}", (exchange.Track("runs", inferences), *named))
 
 
 def _track_name(run: Run, provider: str) -> str:
     return f"kernels on {provider or run.executor}"
 
 
-def _kernel_values(kernel: Kernel, of_row: Mapping[str, Value]) -> dict[str, Value]:
+def _kernel_values(
+    kernel: Kernel, of_row: Mapping[str, exchange.Value]
+) -> dict[str, exchange.Value]:
     """Returns the operator of a kernel, and the node, module and source line that it runs."""
     origin = {name: of_row[name] for name in ("node", "module", "source") if name in of_row}
     return {"op_type": kernel.op_type, **origin, "calls": kernel.calls}
@@ -191,32 +184,36 @@ def _ns(time_us: float) -> int:
 _WEIGHTS = ("time_us", "macs", "bytes_read", "bytes_written")
 
 
-def stacks(trace: Trace, options: ViewOptions) -> Stacks:
+def stacks(trace: Trace, options: ViewOptions) -> exchange.Stacks:
     """Returns a profile for each run; of a count, a profile of its work without times."""
     profiles = []
     for section in sections(trace):
-        rows = present(in_graph_order(section.nodes, section.run), SHOWN)
+        rows = run_tables.present(
+            run_tables.in_graph_order(section.nodes, section.run), run_tables.SHOWN
+        )
         samples = []
         for row in rows:
             time, macs, read, written = (row.get(name, 0) for name in _WEIGHTS)
             if not any((time, macs, read, written)):
                 continue
-            path = module_path(str(row.get("module", "")))
-            modules = (Frame(".".join(path[: depth + 1])) for depth in range(len(path)))
+            path = run_tables.module_path(str(row.get("module", "")))
+            modules = (exchange.Frame(".".join(path[: depth + 1])) for depth in range(len(path)))
             source = str(row.get("source", ""))
             file, _, line = source.rpartition(":")
             place = (file, int(line)) if file and line.isdecimal() else (source, 0)
-            frames = (*modules, Frame(str(row["node"]), *place))
-            samples.append(Sample(frames, float(time), int(macs), int(read) + int(written)))
-        profiles.append(Profile(headline(trace, section), samples))
-    return Stacks(trace.model.name, tuple(profiles), trace.notes)
+            frames = (*modules, exchange.Frame(str(row["node"]), *place))
+            samples.append(
+                exchange.Sample(frames, float(time), int(macs), int(read) + int(written))
+            )
+        profiles.append(exchange.Profile(headline(trace, section), samples))
+    return exchange.Stacks(trace.model.name, tuple(profiles), trace.notes)
 
 
 _SUMS = ("macs", "flops", "params", "overflow_outputs", "energy")
 _GREATEST = ("peak_bytes", "bits_observed", "bits_guaranteed")
 
 
-def board(trace: Trace, options: ViewOptions) -> Board:
+def board(trace: Trace, options: ViewOptions) -> exchange.Board:
     """Returns what TensorBoard shows. A trace of a framework has no graph."""
     shown = sections(trace)
     ran = [(section, section.run) for section in shown if section.run is not None]
@@ -225,15 +222,15 @@ def board(trace: Trace, options: ViewOptions) -> Board:
     if graph is not None:
         columns = (graph.nodes, graph.modules, graph.op_types, graph.producers)
         nodes = [
-            BoardNode(module_path(module), key, op_type, producers)
+            exchange.BoardNode(run_tables.module_path(module), key, op_type, producers)
             for key, module, op_type, producers in zip(*columns, strict=True)
         ]
-    return Board(
+    return exchange.Board(
         nodes=nodes,
         times={
             label: {
                 str(row["node"]): (float(row["time_us"]), int(row.get("output_bytes", 0)))
-                for row in present(section.nodes, ("node", "time_us", "output_bytes"))
+                for row in run_tables.present(section.nodes, ("node", "time_us", "output_bytes"))
                 if "time_us" in row
             }
             for label, (section, _) in zip(labels, ran, strict=True)
@@ -244,7 +241,7 @@ def board(trace: Trace, options: ViewOptions) -> Board:
     )
 
 
-def _scalars(trace: Trace, section: Section) -> Iterator[Scalar]:
+def _scalars(trace: Trace, section: Section) -> Iterator[exchange.Scalar]:
     """Yields the totals of a section; a tag begins with what tells runs of the same batch apart."""
     keys = [{n: v for n, v in each.key.items() if n != "batch"} for each in sections(trace)]
     own = {n: v for n, v in section.key.items() if n != "batch"}
@@ -252,19 +249,19 @@ def _scalars(trace: Trace, section: Section) -> Iterator[Scalar]:
     series = "".join(f"{n} {own[n]}/" for n in differing)
     step, nodes, run = section.batch or 0, section.nodes, section.run
     if run is not None:
-        yield Scalar(f"{series}time/wall_us", step, wall(run)["mean"])
+        yield exchange.Scalar(f"{series}time/wall_us", step, wall(run)["mean"])
         if nodes["time_us"].notna().any():
-            yield Scalar(f"{series}time/nodes_us", step, float(nodes["time_us"].sum()))
-            yield Scalar(f"{series}time/coverage", step, coverage(run, nodes))
+            yield exchange.Scalar(f"{series}time/nodes_us", step, float(nodes["time_us"].sum()))
+            yield exchange.Scalar(f"{series}time/coverage", step, coverage(run, nodes))
     for name in _SUMS:
         if nodes[name].notna().any():
-            yield Scalar(f"{series}total/{name}", step, float(nodes[name].sum()))
+            yield exchange.Scalar(f"{series}total/{name}", step, float(nodes[name].sum()))
     for name in _GREATEST:
         if nodes[name].notna().any():
-            yield Scalar(f"{series}greatest/{name}", step, float(nodes[name].max()))
+            yield exchange.Scalar(f"{series}greatest/{name}", step, float(nodes[name].max()))
 
 
-def _histograms(run: Run) -> Iterator[Histogram]:
+def _histograms(run: Run) -> Iterator[exchange.Histogram]:
     """Yields the final sums of each node, in the bins of the trace that hold any."""
     for sums in run.sums:
         counts, ends = sums.tally.final_histogram, bin_edges()
@@ -272,7 +269,7 @@ def _histograms(run: Run) -> Iterator[Histogram]:
         if not len(filled):
             continue
         first, last = int(filled[0]), int(filled[-1])
-        yield Histogram(
+        yield exchange.Histogram(
             tag=f"final sums/{sums.node}",
             step=run.batch or 0,
             low=float(sums.tally.final_min.min()),
@@ -313,7 +310,7 @@ def annotated(trace: Trace, options: ViewOptions) -> bytes:
         whole[f"{PREFIX}run{mark}"] = headline(trace, section)
         if section.run is not None:
             whole[f"{PREFIX}wall_us{mark}"] = str(wall(section.run)["mean"])
-        for row in present(section.nodes, ("node", *_SHOWN)):
+        for row in run_tables.present(section.nodes, ("node", *_SHOWN)):
             own = values.setdefault(str(row["node"]), {f"{PREFIX}op_type": str(row.get("op_type"))})
             names = [name for name in row if name not in ("node", "op_type")]
             own |= {f"{PREFIX}{name}{mark}": str(row[name]) for name in names}
@@ -375,13 +372,13 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def node_values(trace: Trace, options: ViewOptions) -> NodeValues:
+def node_values(trace: Trace, options: ViewOptions) -> exchange.NodeValues:
     """Returns the values as texts, as a table shows them; those of several runs say of which.
 
     Nodes without a name of their own are left out.
     """
-    model: dict[str, Value] = {}
-    nodes: dict[str, dict[str, Value]] = {}
+    model: dict[str, exchange.Value] = {}
+    nodes: dict[str, dict[str, exchange.Value]] = {}
     topology, names = trace.model.topology, None
     if topology is not None and topology.names is not None:
         counts = collections.Counter(topology.names)
@@ -391,7 +388,7 @@ def node_values(trace: Trace, options: ViewOptions) -> NodeValues:
         if section.run is not None:
             model[f"wall{mark}"] = f"{micros(wall(section.run)['mean'])} µs"
             model[f"sum of nodes{mark}"] = f"{micros(float(section.nodes['time_us'].sum()))} µs"
-        for row in present(section.nodes, ("node", *_COLUMNS)):
+        for row in run_tables.present(section.nodes, ("node", *_COLUMNS)):
             name = names.get(str(row["node"]), "") if names is not None else str(row["node"])
             if name:
                 values = {
@@ -400,7 +397,7 @@ def node_values(trace: Trace, options: ViewOptions) -> NodeValues:
                     if c in row
                 }
                 nodes.setdefault(name, {}).update(values)
-    return NodeValues(model, nodes)
+    return exchange.NodeValues(model, nodes)
 
 
 _AMOUNTS = ("#00224e", "#414d6b", "#7c7b78", "#bcae6c", "#fee838")
@@ -413,15 +410,15 @@ _UNNAMED = "node"
 """What Model Explorer calls a node without a name."""
 
 
-def node_times(trace: Trace, options: ViewOptions) -> NodeColors:
+def node_times(trace: Trace, options: ViewOptions) -> exchange.NodeColors:
     """Returns the times of the first run in µs. Raises UsageError for a trace without times."""
-    section = timed(trace, "a colour by time")[0][0]
+    section = run_tables.timed(trace, "a colour by time")[0][0]
     times = section.nodes.set_index("node")["time_us"].dropna()
     longest = times.max()
     return _colored(trace, "time µs", times, lambda time: _mix_colors(_AMOUNTS, time / longest))
 
 
-def head_room(trace: Trace, options: ViewOptions) -> NodeColors:
+def head_room(trace: Trace, options: ViewOptions) -> exchange.NodeColors:
     """Returns the bits that each accumulator has beyond those that its sums need on this data.
 
     A negative number says how many bits are missing. Raises UsageError without accumulators.
@@ -444,10 +441,10 @@ def head_room(trace: Trace, options: ViewOptions) -> NodeColors:
 
 def _colored(
     trace: Trace, name: str, values: pd.Series[float], color: Callable[[float], str]
-) -> NodeColors:
+) -> exchange.NodeColors:
     topology = trace.model.topology
     ids = {str(key): str(key) for key in values.index} if topology is None else node_ids(topology)
-    return NodeColors(
+    return exchange.NodeColors(
         name,
         {
             ids[key]: (value, color(value))

@@ -11,15 +11,7 @@ from typing import assert_never
 
 import numpy as np
 
-from tracer.accumulators.floats.kernels import (
-    BITS,
-    INDEX_STEP,
-    LAST_SHIFT,
-    MIXERS,
-    SEED_STEP,
-    STEP_STEP,
-    loaded,
-)
+from tracer.accumulators.floats import kernels
 from tracer.accumulators.spec.float_accumulator import FloatFormat, FloatRounding, FloatRoundingName
 from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
@@ -61,7 +53,7 @@ def _to_nearest(values: Array, form: FloatFormat, saturates: bool) -> Array:
     out = np.empty(values.shape, np.float32)
     flat, numbers = out.reshape(-1), wide_format(form, saturates)
     parts = parallel.pieces(source.size, parallel.BYTES_BLOCK)
-    run = loaded("lanes").to_nearest
+    run = kernels.loaded("lanes").to_nearest
 
     def block(number: int) -> None:
         part = parts[number]
@@ -106,7 +98,7 @@ def _integers(units: Array, name: FloatRoundingName, random: Array | None) -> Ar
             assert random is not None
             whole = np.trunc(units)
             rest = np.abs(units - whole)
-            up = np.floor(np.ldexp(rest, BITS)) > random
+            up = np.floor(np.ldexp(rest, kernels.BITS)) > random
             return whole + np.copysign(up.astype(np.float64), units)
         case _:
             assert_never(name)
@@ -184,26 +176,26 @@ class State:
 
 def draw_key(rule_seed: int, seed: int) -> int:
     """Returns 64 bits for the seed of a rounding rule and the seed of, say, a node."""
-    first = int(_mixed(np.array([rule_seed * SEED_STEP % (1 << 64)], np.uint64))[0])
-    second = np.array([(first + seed * SEED_STEP) % (1 << 64)], np.uint64)
+    first = int(_mixed(np.array([rule_seed * kernels.SEED_STEP % (1 << 64)], np.uint64))[0])
+    second = np.array([(first + seed * kernels.SEED_STEP) % (1 << 64)], np.uint64)
     return int(_mixed(second)[0])
 
 
 def draw_words(key: int, indices: Array) -> Array:
     """Returns 64 bits, uint64, for each output index."""
-    return _mixed(np.uint64(key) + indices.astype(np.uint64) * np.uint64(INDEX_STEP))
+    return _mixed(np.uint64(key) + indices.astype(np.uint64) * np.uint64(kernels.INDEX_STEP))
 
 
 def draws_at_step(outputs: Array, step: int) -> Array:
     """Returns numbers of `BITS` bits, float64, one for each of `outputs` at a step."""
-    spread = np.uint64((step + 1) * STEP_STEP % (1 << 64))
-    return (_mixed(outputs + spread) >> np.uint64(64 - BITS)).astype(np.float64)
+    spread = np.uint64((step + 1) * kernels.STEP_STEP % (1 << 64))
+    return (_mixed(outputs + spread) >> np.uint64(64 - kernels.BITS)).astype(np.float64)
 
 
 def _mixed(words: Array) -> Array:
-    for bits, factor in MIXERS:
+    for bits, factor in kernels.MIXERS:
         words = (words ^ (words >> np.uint64(bits))) * np.uint64(factor)
-    return words ^ (words >> np.uint64(LAST_SHIFT))
+    return words ^ (words >> np.uint64(kernels.LAST_SHIFT))
 
 
 def paired(elements: Array, scales: Array) -> Array:

@@ -13,16 +13,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from tracer.interpreter.kernels import tiles
 from tracer.interpreter.kernels.machine_code import INDEX, Vectors
-from tracer.interpreter.kernels.tiles import (
-    NOTHING,
-    PARAMETERS,
-    ProductCode,
-    Step,
-    Store,
-    Tile,
-    Words,
-)
 
 Rule = Callable[[Vectors, Any, Any], Any]
 """(vectors, lane, limit) -> what becomes of the lane."""
@@ -30,7 +22,7 @@ ROUNDINGS = {"half-even": "rint", "half-away": "round", "half-up": "floor", "flo
              "truncate": "trunc"}  # fmt: skip
 """Roundings that tiles have, as LLVM names them; half-up adds one half first."""
 BYTE = ir.IntType(8)
-Write = Callable[[Tile], None]
+Write = Callable[[tiles.Tile], None]
 OUTSIDE, PERSISTENT, EVENTS, CHANGED = range(4)
 """Counts: sums that leave the range on the way, sums whose exact final value is outside, steps that
 leave the range, sums other than the exact ones."""
@@ -76,7 +68,12 @@ def _count(rule: Rule, v: Vectors, added: Any, state: list[Any], limit: Any) -> 
 
 
 def _product(
-    rule: Rule | None, rounding: str | None, v: Vectors, words: Words, factor: Any, column: Any
+    rule: Rule | None,
+    rounding: str | None,
+    v: Vectors,
+    words: tiles.Words,
+    factor: Any,
+    column: Any,
 ) -> Any:
     b, half = v.builder, words.halves("product_half")
     if rounding is None:
@@ -87,20 +84,20 @@ def _product(
 
 
 @cache
-def limiting(overflow: str) -> Step:
+def limiting(overflow: str) -> tiles.Step:
     """Limits the sum."""
     rule = RULES[overflow]
-    return Step(0, lambda v, added, state, limit: [rule(v, added, limit), *state])
+    return tiles.Step(0, lambda v, added, state, limit: [rule(v, added, limit), *state])
 
 
 @cache
-def counting(overflow: str) -> Step:
+def counting(overflow: str) -> tiles.Step:
     """Limits the sum; the state, integers as wide as a lane, counts sums outside."""
-    return Step(1, partial(_count, RULES[overflow]))
+    return tiles.Step(1, partial(_count, RULES[overflow]))
 
 
 @cache
-def product(overflow: str | None, rounding: str | None) -> ProductCode:
+def product(overflow: str | None, rounding: str | None) -> tiles.ProductCode:
     """Products, rounded and limited as these say; None leaves them as they are."""
     rule = None if overflow is None else RULES[overflow]
     return partial(_product, rule, rounding)
@@ -118,7 +115,7 @@ def _rounded(rounding: str, v: Vectors, lane: Any) -> Any:
     return v.rounded(up, ROUNDINGS[rounding])
 
 
-EXTREMES = Step(
+EXTREMES = tiles.Step(
     2,
     lambda v, added, state, limit: [
         added, v.least(state[0], added), v.greatest_from_zero(state[1], added),
@@ -126,29 +123,29 @@ EXTREMES = Step(
 )  # fmt: skip
 """The states are the least and the greatest sum so far, 0 among them."""
 
-FREE = Step(1, lambda v, added, state, limit: [added, *state])
+FREE = tiles.Step(1, lambda v, added, state, limit: [added, *state])
 """Has a state, which register 0 may change."""
 
 
-def write_sums(tile: Tile) -> None:
+def write_sums(tile: tiles.Tile) -> None:
     """Writes sums as int64."""
     tile.put(0, _int64(tile, tile.after[0]))
 
 
-def write_bytes(tile: Tile) -> None:
+def write_bytes(tile: tiles.Tile) -> None:
     """Writes bytes: the sums times a step, plus a rest, limited, quantised."""
     v, b, half = tile.vectors, tile.vectors.builder, tile.words.halves("half")
     known, columns = tile.words.array("parameters", ir.DoubleType()), len(tile.inside)
     results = []
     for n, value in enumerate(tile.after[0]):
         if n % columns == 0:
-            row = b.mul(b.add(tile.row, INDEX(n // columns)), INDEX(PARAMETERS))
-            numbers = [b.load(v.at(v.at(known, row), i)) for i in range(PARAMETERS)]
+            row = b.mul(b.add(tile.row, INDEX(n // columns)), INDEX(tiles.PARAMETERS))
+            numbers = [b.load(v.at(v.at(known, row), i)) for i in range(tiles.PARAMETERS)]
         results.append(_byte(tile, b.fsub(value, half), numbers))
     tile.put(0, results)
 
 
-def _byte(tile: Tile, value: Any, numbers: Sequence[Any]) -> Any:
+def _byte(tile: tiles.Tile, value: Any, numbers: Sequence[Any]) -> Any:
     """One vector of bytes, rounded as the nodes that would compute them one after the other."""
     v, b = tile.vectors, tile.vectors.builder
     double, single = (ir.VectorType(kind, v.count) for kind in (ir.DoubleType(), ir.FloatType()))
@@ -168,14 +165,14 @@ def _byte(tile: Tile, value: Any, numbers: Sequence[Any]) -> Any:
     return b.trunc(integers, ir.VectorType(ir.IntType(8), v.count))
 
 
-def outside(tile: Tile, low: Sequence[Any], high: Sequence[Any]) -> Any:
+def outside(tile: tiles.Tile, low: Sequence[Any], high: Sequence[Any]) -> Any:
     """Whether a sum of a tile, with these extremes on the way, leaves the range."""
     v, b, limit = tile.vectors, tile.vectors.builder, tile.words.halves("limit")
     sizes = [v.greatest(up, b.fneg(down)) for down, up in zip(low, high, strict=True)]
     return any_lane(tile, [b.fcmp_ordered(">", size, limit) for size in sizes])
 
 
-def any_lane(tile: Tile, masks: Sequence[Any]) -> Any:
+def any_lane(tile: tiles.Tile, masks: Sequence[Any]) -> Any:
     """Whether a mask is set in a lane that is a result."""
     v, b, total = tile.vectors, tile.vectors.builder, None
     for mask in inside(tile, masks):
@@ -184,7 +181,7 @@ def any_lane(tile: Tile, masks: Sequence[Any]) -> Any:
     return b.icmp_unsigned("!=", b.bitcast(total, bits), bits(0))
 
 
-def inside(tile: Tile, masks: Sequence[Any]) -> list[Any]:
+def inside(tile: tiles.Tile, masks: Sequence[Any]) -> list[Any]:
     """Masks of a tile without lanes that are no results."""
     columns, b = len(tile.inside), tile.vectors.builder
     return [b.and_(mask, tile.inside[n % columns]) for n, mask in enumerate(masks)]
@@ -200,14 +197,14 @@ def reduced(v: Vectors, operation: str, lanes: Any) -> Any:
     return b.call(function, [lanes])
 
 
-def _int64(tile: Tile, values: Sequence[Any]) -> list[Any]:
+def _int64(tile: tiles.Tile, values: Sequence[Any]) -> list[Any]:
     """Sums as int64."""
     v, b, half = tile.vectors, tile.vectors.builder, tile.words.halves("half")
     kind = ir.VectorType(INDEX, v.count)
     return [b.fptosi(b.fsub(value, half), kind) for value in values]
 
 
-def _events(tile: Tile, states: Sequence[Any]) -> list[Any]:
+def _events(tile: tiles.Tile, states: Sequence[Any]) -> list[Any]:
     """States of `counting` as integers of the width of a lane, 0 beyond the columns."""
     v, b = tile.vectors, tile.vectors.builder
     states = [b.bitcast(state, v.integers) for state in states]
@@ -216,7 +213,7 @@ def _events(tile: Tile, states: Sequence[Any]) -> list[Any]:
             for n, state in enumerate(states)]  # fmt: skip
 
 
-def _values_and_events(tile: Tile) -> None:
+def _values_and_events(tile: tiles.Tile) -> None:
     v, b = tile.vectors, tile.vectors.builder
     write_sums(tile)
     wide = ir.VectorType(INDEX, v.count)
@@ -224,22 +221,22 @@ def _values_and_events(tile: Tile) -> None:
     tile.put(1, events if v.bits == 64 else [b.zext(each, wide) for each in events])
 
 
-def _sums_and_extremes(tile: Tile) -> None:
+def _sums_and_extremes(tile: tiles.Tile) -> None:
     for number, values in enumerate(tile.after):
         tile.put(number, _int64(tile, values))
 
 
-def _count_events(tile: Tile, write: Write) -> None:
+def _count_events(tile: tiles.Tile, write: Write) -> None:
     """Writes the sums of `counting`; computes the exact ones only where a sum was outside."""
     write(tile)
     values, states = tile.after
     zero = ir.Constant(tile.vectors.integers, None)
     beyond = [tile.vectors.builder.icmp_signed("!=", each, zero) for each in _events(tile, states)]
     with tile.vectors.builder.if_then(any_lane(tile, beyond)):
-        _add_counts(tile, values, states, tile.again(NOTHING)[0])
+        _add_counts(tile, values, states, tile.again(tiles.NOTHING)[0])
 
 
-def _count_again(tile: Tile, write: Write, step: Step) -> None:
+def _count_again(tile: tiles.Tile, write: Write, step: tiles.Step) -> None:
     """Writes the sums of EXTREMES; limits and counts only where one of them was outside."""
     final, low, high = tile.after
     with tile.vectors.builder.if_else(outside(tile, low, high)) as (beyond, within):
@@ -251,7 +248,7 @@ def _count_again(tile: Tile, write: Write, step: Step) -> None:
             write(tile)
 
 
-def _add_counts(tile: Tile, values: list[Any], states: list[Any], exact: list[Any]) -> None:
+def _add_counts(tile: tiles.Tile, values: list[Any], states: list[Any], exact: list[Any]) -> None:
     """Adds to the counts of the tile's slot."""
     v, b, limit = tile.vectors, tile.vectors.builder, tile.words.halves("limit")
     zero, events = ir.Constant(v.integers, None), _events(tile, states)
@@ -275,26 +272,26 @@ def _add_counts(tile: Tile, values: list[Any], states: list[Any], exact: list[An
         b.store(b.add(b.load(address), wide), address)
 
 
-VALUES = Store((INDEX,), write_sums)
+VALUES = tiles.Store((INDEX,), write_sums)
 """The sums of a step without state."""
-VALUES_AND_EVENTS = Store((INDEX, INDEX), _values_and_events)
+VALUES_AND_EVENTS = tiles.Store((INDEX, INDEX), _values_and_events)
 """The sums, and the state, which counts events."""
-SUMS_AND_EXTREMES = Store((INDEX,) * 3, _sums_and_extremes)
+SUMS_AND_EXTREMES = tiles.Store((INDEX,) * 3, _sums_and_extremes)
 """The sums, their least and their greatest on the way."""
-COUNTS = Store(
+COUNTS = tiles.Store(
     (INDEX,), partial(_count_events, write=write_sums), repeats=True, tables=lambda *_: COUNTS_SIZE
 )
 """The sums of `counting`, and four counts in the tables."""
-BYTES = Store((BYTE,), write_bytes)
+BYTES = tiles.Store((BYTE,), write_bytes)
 """The sums of a step without state as bytes, by the parameters of their rows."""
-BYTES_AND_COUNTS = Store((BYTE,), partial(_count_events, write=write_bytes), repeats=True,
+BYTES_AND_COUNTS = tiles.Store((BYTE,), partial(_count_events, write=write_bytes), repeats=True,
                          tables=lambda *_: COUNTS_SIZE)  # fmt: skip
 """The same, with the four counts."""
 
 
 @cache
-def rare_counts(overflow: str, as_bytes: bool) -> Store:
+def rare_counts(overflow: str, as_bytes: bool) -> tiles.Store:
     """Sums of EXTREMES, limited, and the four counts: fast where few sums leave the range."""
     kind, write = (BYTE, write_bytes) if as_bytes else (INDEX, write_sums)
     code = partial(_count_again, write=write, step=counting(overflow))
-    return Store((kind,), code, repeats=True, tables=lambda *_: COUNTS_SIZE)
+    return tiles.Store((kind,), code, repeats=True, tables=lambda *_: COUNTS_SIZE)

@@ -10,15 +10,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from tracer.accumulators.kernels.steps import (
-    BYTE,
-    Write,
-    counting,
-    outside,
-    reduced,
-    write_bytes,
-    write_sums,
-)
+from tracer.accumulators.kernels import steps
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.statistics.partial_sums import EXTREMES, Tally, bin_edges
 from tracer.interpreter.kernels.machine_code import INDEX, REGISTER
@@ -94,7 +86,7 @@ class Layout:
         return self.rows + rows * self.row
 
 
-def _tally(tile: Tile, write: Write, step: Step) -> None:
+def _tally(tile: Tile, write: steps.Write, step: Step) -> None:
     """Adds sums of EXTREMES to the tables, and writes what the accumulator makes of them."""
     v, b, half = tile.vectors, tile.vectors.builder, tile.words.halves("half")
     table = _Table(tile)
@@ -105,7 +97,7 @@ def _tally(tile: Tile, write: Write, step: Step) -> None:
     high = [v.greatest(each, half) for each in high]
     table.count(final, low, high)
     table.extend(final, low, high)
-    with b.if_else(outside(tile, low, high)) as (beyond, within):
+    with b.if_else(steps.outside(tile, low, high)) as (beyond, within):
         with beyond:
             values, events = tile.again(step)
             table.add_errors(final, values, events)
@@ -184,9 +176,9 @@ class _Table:
                      ERRORS_HIGH: upper, ERRORS_LOW: lower}  # fmt: skip
             for number, lanes in added.items():
                 address = v.at(first, number)
-                b.store(b.add(b.load(address), reduced(v, "add", lanes)), address)
+                b.store(b.add(b.load(address), steps.reduced(v, "add", lanes)), address)
             address = v.at(first, LARGEST)
-            largest, known = reduced(v, "smax", whole), b.load(address)
+            largest, known = steps.reduced(v, "smax", whole), b.load(address)
             b.store(b.select(b.icmp_signed(">", largest, known), largest, known), address)
 
         def row(n: Any) -> None:
@@ -330,6 +322,6 @@ def _tally_bins(bits: int) -> Array:
 @cache
 def tally(overflow: str, as_bytes: bool) -> Store:
     """Sums of EXTREMES, limited, and their statistics."""
-    kind, write = (BYTE, write_bytes) if as_bytes else (INDEX, write_sums)
-    code = partial(_tally, write=write, step=counting(overflow))
+    kind, write = (steps.BYTE, steps.write_bytes) if as_bytes else (INDEX, steps.write_sums)
+    code = partial(_tally, write=write, step=steps.counting(overflow))
     return Store((kind,), code, repeats=True, tables=lambda bits, rows: Layout(bits).size(rows))

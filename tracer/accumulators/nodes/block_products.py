@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tracer.accumulators import nodes
 from tracer.accumulators.engine.float_arithmetic import FloatOperands, FloatRunner
 from tracer.accumulators.engine.integer_arithmetic import (
     Integers,
@@ -24,15 +25,6 @@ from tracer.accumulators.engine.integer_arithmetic import (
 from tracer.accumulators.engine.sum_runner import Reduction, SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.engine.value_ranges import has_input, integer_range
-from tracer.accumulators.nodes import (
-    ComputeFloats,
-    ComputeSums,
-    NodeSums,
-    finished,
-    float_lowering,
-    followed,
-    lowering,
-)
 from tracer.accumulators.nodes.matmul import float_sums, gemm, matmul, sums_of_blocks
 from tracer.accumulators.spec.operand_format import Formats
 from tracer.accumulators.spec.orders import Terms
@@ -61,8 +53,8 @@ _PATCHES = 1 << 22
 """Numbers of the windows over images that are written out at a time."""
 
 
-@lowering("MatMul")
-def matmul_or_blocks(operands: NodeOperands) -> ComputeSums:
+@nodes.lowering("MatMul")
+def matmul_or_blocks(operands: NodeOperands) -> nodes.ComputeSums:
     """Rows times columns; the sums of blocks are scaled and added in float32."""
     shared = SharedProduct.of(operands)
     if shared is not None:
@@ -71,8 +63,8 @@ def matmul_or_blocks(operands: NodeOperands) -> ComputeSums:
     return matmul(operands) if matrix is None else _block_sums(operands, matrix, False)
 
 
-@lowering("Gemm")
-def gemm_or_blocks(operands: NodeOperands) -> ComputeSums:
+@nodes.lowering("Gemm")
+def gemm_or_blocks(operands: NodeOperands) -> nodes.ComputeSums:
     """As MatMul; C is added to scaled sums of blocks in floats."""
     options, shared = operands.attributes, SharedProduct.of(operands)
     is_turned = [bool(options.get(name, 0)) for name in ("transA", "transB")]
@@ -88,20 +80,20 @@ def gemm_or_blocks(operands: NodeOperands) -> ComputeSums:
         added = beta * inputs[2] if operands.has_input(2) else 0
         return np.asarray(alpha * output + added).astype(output.dtype)
 
-    return followed(product, then)
+    return nodes.followed(product, then)
 
 
-def _shared_sums(shared: SharedProduct, is_turned: Sequence[bool]) -> ComputeSums:
+def _shared_sums(shared: SharedProduct, is_turned: Sequence[bool]) -> nodes.ComputeSums:
     """The product of two matrices, each perhaps turned, whose blocks share exponents."""
 
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> nodes.NodeSums:
         a, b = (inputs[n].T if turned else inputs[n] for n, turned in enumerate(is_turned))
-        return finished(shared.matrices(a, b, runner).astype(a.dtype))
+        return nodes.finished(shared.matrices(a, b, runner).astype(a.dtype))
 
     return compute
 
 
-def _block_sums(operands: NodeOperands, matrix: BlockedMatrix, turned: bool) -> ComputeSums:
+def _block_sums(operands: NodeOperands, matrix: BlockedMatrix, turned: bool) -> nodes.ComputeSums:
     """A sum for each block of terms; the order of additions begins anew in each block."""
     a = operands.activations(0)
     step, columns, size = a.steps(None), matrix.blocks, matrix.block
@@ -110,7 +102,7 @@ def _block_sums(operands: NodeOperands, matrix: BlockedMatrix, turned: bool) -> 
     stored = right.numbers.reshape(-1, size)
     reduction = Reduction(width, Terms(size), a.range, types, stored, blocks=len(columns))
 
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> nodes.NodeSums:
         left = a.integers(inputs[0])
         if runner.accumulator.is_zero_point_in_sum and (left.zero or matrix.has_zero_points):
             raise ModelError(
@@ -126,7 +118,7 @@ def _block_sums(operands: NodeOperands, matrix: BlockedMatrix, turned: bool) -> 
         out = np.zeros((len(whole), width), np.float32)
         for steps, sums in zip(matrix.steps, sums_of_blocks(runner, part, right), strict=True):
             out += sums.astype(np.float32) * (step * steps).astype(np.float32)
-        return finished(out.reshape(*batch, width).astype(operands.float_type(inputs[0])))
+        return nodes.finished(out.reshape(*batch, width).astype(operands.float_type(inputs[0])))
 
     return compute
 
@@ -211,8 +203,8 @@ def _stored(
     return stored, steps, zeros
 
 
-@lowering("MatMulNBits", domain=MICROSOFT)
-def matmul_nbits(operands: NodeOperands) -> ComputeSums:
+@nodes.lowering("MatMulNBits", domain=MICROSOFT)
+def matmul_nbits(operands: NodeOperands) -> nodes.ComputeSums:
     """Activations rounded to 8 bits times codes minus zero points.
 
     The sums of blocks are scaled and added in float32. The order of additions begins anew in each
@@ -221,7 +213,7 @@ def matmul_nbits(operands: NodeOperands) -> ComputeSums:
     _check(operands)
     kept: dict[bool, Array] = {}
 
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> nodes.NodeSums:
         product = packed_weights.packed_product(*inputs, **operands.attributes)
         weights, after = product.weights, runner.accumulator.is_zero_point_in_sum
         if after not in kept:
@@ -253,13 +245,13 @@ def matmul_nbits(operands: NodeOperands) -> ComputeSums:
                 sums = sums - np.outer(terms, weights.zeros[:, block])
             scales = weights.scales[:, block].astype(np.float32)
             out += packed_weights.scaled(sums.astype(np.float32), steps[block], scales)
-        return finished(product.output(out))
+        return nodes.finished(product.output(out))
 
     return compute
 
 
-@float_lowering("MatMulNBits", domain=MICROSOFT, floats=(0, 2))
-def float_matmul_nbits(operands: FloatOperands) -> ComputeFloats:
+@nodes.float_lowering("MatMulNBits", domain=MICROSOFT, floats=(0, 2))
+def float_matmul_nbits(operands: FloatOperands) -> nodes.ComputeFloats:
     """One sum over all of K, of dequantised weights in float32, at any accuracy level.
 
     An accuracy level allows a kernel to round activations to 8 bits, so that it adds integers. A

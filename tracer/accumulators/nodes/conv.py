@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
+from tracer.accumulators import nodes
 from tracer.accumulators.engine.float_arithmetic import (
     CastOperand,
     FloatOperands,
@@ -31,17 +32,6 @@ from tracer.accumulators.engine.integer_arithmetic import (
 )
 from tracer.accumulators.engine.node_pass import PaddedImages
 from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner, exact_product
-from tracer.accumulators.nodes import (
-    ComputeFloats,
-    ComputeSums,
-    NodeSums,
-    computed,
-    finished,
-    float_lowering,
-    followed,
-    lowering,
-    requantizing,
-)
 from tracer.accumulators.nodes.block_products import SharedProduct
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import tensors
@@ -62,8 +52,8 @@ _ROWS = 2
 """Axes of a matrix, whose last axis has the channels."""
 
 
-@lowering("Conv")
-def conv(operands: NodeOperands) -> ComputeSums:
+@nodes.lowering("Conv")
+def conv(operands: NodeOperands) -> nodes.ComputeSums:
     """Dequantised or fixed-point operands; the bias is summed if it is a multiple of the step."""
     shared = SharedProduct.of(operands)
     if shared is not None and operands.attributes.get("group", 1) == 1:
@@ -71,29 +61,29 @@ def conv(operands: NodeOperands) -> ComputeSums:
     x, w = operands.activations(0), operands.weights(1)
     step = x.steps(None) * w.steps(0)
 
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> nodes.NodeSums:
         bias = operands.bias(2, step, inputs)
         right, left = x.integers(inputs[0]), w.integers(inputs[1])
         sums = partial(_node_sums, operands, runner, right, left, bias.integers)
-        return NodeSums(sums, Dequantize(step, bias.rest, operands.float_type(inputs[0])))
+        return nodes.NodeSums(sums, Dequantize(step, bias.rest, operands.float_type(inputs[0])))
 
     return compute
 
 
 def _shared_sums(
     operands: NodeOperands, shared: SharedProduct, inputs: Sequence[Value], runner: SumRunner
-) -> NodeSums:
+) -> nodes.NodeSums:
     """The sums of blocks, whose operands share exponents; the bias is added in float32."""
     x, w = inputs[0], inputs[1]
     check_channels(x, w, 1)
     out = shared.images(x, w, _windows(operands.attributes, x, w), runner)
     if operands.has_input(2):
         out += per_channel(inputs[2], out.ndim)
-    return finished(out.astype(x.dtype, copy=False))
+    return nodes.finished(out.astype(x.dtype, copy=False))
 
 
-@float_lowering("Conv")
-def float_conv(operands: FloatOperands) -> ComputeFloats:
+@nodes.float_lowering("Conv")
+def float_conv(operands: FloatOperands) -> nodes.ComputeFloats:
     """Terms are added by channel, kernel row, kernel column; blocks with scales by channel last."""
 
     def compute(inputs: Sequence[Value], runner: FloatRunner) -> Array:
@@ -104,8 +94,8 @@ def float_conv(operands: FloatOperands) -> ComputeFloats:
     return compute
 
 
-@lowering("FusedConv", domain=MICROSOFT)
-def fused_conv(operands: NodeOperands) -> ComputeSums:
+@nodes.lowering("FusedConv", domain=MICROSOFT)
+def fused_conv(operands: NodeOperands) -> nodes.ComputeSums:
     """As Conv; Z is added to its output in floats, before the activation."""
     options = operands.attributes
     name, parameters = options.get("activation", ""), options.get("activation_params", ())
@@ -114,31 +104,31 @@ def fused_conv(operands: NodeOperands) -> ComputeSums:
         total = output + inputs[_Z] if operands.has_input(_Z) else output
         return activated(total, name, parameters)
 
-    return followed(conv(operands), then)
+    return nodes.followed(conv(operands), then)
 
 
-@lowering("ConvInteger")
-def conv_integer(operands: NodeOperands) -> ComputeSums:
+@nodes.lowering("ConvInteger")
+def conv_integer(operands: NodeOperands) -> nodes.ComputeSums:
     """8-bit operands minus their zero points."""
 
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> nodes.NodeSums:
         right, left = (operands.centred(index, inputs, centred) for index in (0, 1))
         sums = partial(_node_sums, operands, runner, right, left, None)
-        return NodeSums(sums, lambda sums: sums.astype(np.int32))
+        return nodes.NodeSums(sums, lambda sums: sums.astype(np.int32))
 
     return compute
 
 
-@lowering("QLinearConv")
-@lowering("QLinearConv", domain=MICROSOFT)
-def qlinear_conv(operands: NodeOperands) -> ComputeSums:
+@nodes.lowering("QLinearConv")
+@nodes.lowering("QLinearConv", domain=MICROSOFT)
+def qlinear_conv(operands: NodeOperands) -> nodes.ComputeSums:
     """Quantised operands; the output is the sums, quantised again.
 
     Where `channels_last` moves the channels, terms are added in the same order.
     """
     is_last = bool(operands.attributes.get("channels_last", 0))
 
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> nodes.NodeSums:
         x, x_scale, _, _, w_scale, _, y_scale, y_zero, bias = (*inputs, None)[:9]
         right, left = (operands.centred(index, inputs, centred) for index in (0, 3))
         if is_last:
@@ -149,13 +139,13 @@ def qlinear_conv(operands: NodeOperands) -> ComputeSums:
             out = _node_sums(operands, runner, right, left, bias, finish)
             return np.moveaxis(out, 1, -1) if is_last and out is not None else out
 
-        return requantizing(sums, factor, y_zero)
+        return nodes.requantizing(sums, factor, y_zero)
 
     return compute
 
 
-@lowering("ConvTranspose")
-def conv_transpose(operands: NodeOperands) -> ComputeSums:
+@nodes.lowering("ConvTranspose")
+def conv_transpose(operands: NodeOperands) -> nodes.ComputeSums:
     """Terms are added by input channel, then kernel position, from the last one to the first.
 
     That is the order of the elements of the input, row by row. The zeros in between add nothing.
@@ -163,8 +153,8 @@ def conv_transpose(operands: NodeOperands) -> ComputeSums:
     return _transposed(operands, operands.attributes, 2)
 
 
-@float_lowering("ConvTranspose")
-def float_conv_transpose(operands: FloatOperands) -> ComputeFloats:
+@nodes.float_lowering("ConvTranspose")
+def float_conv_transpose(operands: FloatOperands) -> nodes.ComputeFloats:
     """Terms are added in the same order."""
     groups = operands.attributes.get("group", 1)
 
@@ -178,8 +168,8 @@ def float_conv_transpose(operands: FloatOperands) -> ComputeFloats:
     return compute
 
 
-@lowering("ConvTransposeWithDynamicPads", domain=MICROSOFT)
-def conv_transpose_with_dynamic_pads(operands: NodeOperands) -> ComputeSums:
+@nodes.lowering("ConvTransposeWithDynamicPads", domain=MICROSOFT)
+def conv_transpose_with_dynamic_pads(operands: NodeOperands) -> nodes.ComputeSums:
     """As ConvTranspose, with pads that are an input, before the bias."""
     if not operands.has_input(_PADS):
         return _transposed(operands, operands.attributes, 3)
@@ -189,13 +179,15 @@ def conv_transpose_with_dynamic_pads(operands: NodeOperands) -> ComputeSums:
     return _transposed(operands, {**operands.attributes, "pads": pads.reshape(-1).tolist()}, 3)
 
 
-def _transposed(operands: NodeOperands, options: Mapping[str, Any], bias_index: int) -> ComputeSums:
+def _transposed(
+    operands: NodeOperands, options: Mapping[str, Any], bias_index: int
+) -> nodes.ComputeSums:
     x, w = operands.activations(0), operands.weights(1)
     groups = options.get("group", 1)
     axis = 1 if groups == 1 else None  # with groups a scale would be shared by their channels
     step = x.steps(None) * w.steps(axis)
 
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> nodes.NodeSums:
         bias = operands.bias(bias_index, step, inputs)
         weights, x_integers = w.integers(inputs[1]), x.integers(inputs[0])
         images, windows = _spread(x_integers.values, inputs[1].shape[2:], options)
@@ -205,7 +197,7 @@ def _transposed(operands: NodeOperands, options: Mapping[str, Any], bias_index: 
         taps = _meeting(windows, images.shape[2:], strides)
         sums = _integer_sums(runner, right, left, bias.integers, windows, groups, None, taps)
         assert sums is not None
-        return computed(sums, Dequantize(step, bias.rest, inputs[0].dtype))
+        return nodes.computed(sums, Dequantize(step, bias.rest, inputs[0].dtype))
 
     return compute
 

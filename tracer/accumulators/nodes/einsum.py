@@ -8,17 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tracer.accumulators import nodes
 from tracer.accumulators.engine.float_arithmetic import FloatOperands, FloatRunner
 from tracer.accumulators.engine.integer_arithmetic import NodeOperands, NoIntegerForm, Operand
 from tracer.accumulators.engine.sum_runner import SumRunner
-from tracer.accumulators.nodes import (
-    ComputeFloats,
-    ComputeSums,
-    NodeSums,
-    computed,
-    float_lowering,
-    lowering,
-)
 from tracer.accumulators.nodes.matmul import float_sums, product_sums
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
@@ -99,14 +92,14 @@ def _ordered(tensor: Array, letters: str, batch: str, rows: str, columns: str) -
     return moved.reshape(*sizes[: len(batch)], *flat)
 
 
-@lowering("Einsum")
-def einsum(operands: NodeOperands) -> ComputeSums:
+@nodes.lowering("Einsum")
+def einsum(operands: NodeOperands) -> nodes.ComputeSums:
     """Terms are added in the order of the first tensor's summed axes, row by row."""
     equation = Equation.parsed(operands.attributes["equation"])
     a, b = operands.weights(0), operands.weights(1)
     step = _steps(a, equation.left, equation.out) * _steps(b, equation.right, equation.out)
 
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> nodes.NodeSums:
         left, right = a.integers(inputs[0]), b.integers(inputs[1])
         rows = replace(left, numbers=equation.rows(left.numbers))
         columns = replace(right, numbers=equation.columns(right.numbers))
@@ -120,13 +113,13 @@ def einsum(operands: NodeOperands) -> ComputeSums:
         sums = sums.swapaxes(-1, -2) if is_turned else sums
         arranged = equation.arranged(sums, left.numbers.shape, right.numbers.shape)
         kind = operands.float_type(inputs[0])
-        return computed(arranged, lambda sums: (sums * step).astype(kind))
+        return nodes.computed(arranged, lambda sums: (sums * step).astype(kind))
 
     return compute
 
 
-@float_lowering("Einsum")
-def float_einsum(operands: FloatOperands) -> ComputeFloats:
+@nodes.float_lowering("Einsum")
+def float_einsum(operands: FloatOperands) -> nodes.ComputeFloats:
     """Terms are added in the same order."""
     equation = Equation.parsed(operands.attributes["equation"])
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tracer.accumulators import nodes
 from tracer.accumulators.engine.float_arithmetic import (
     CastOperand,
     FloatOperands,
@@ -27,14 +28,6 @@ from tracer.accumulators.engine.integer_arithmetic import (
 )
 from tracer.accumulators.engine.node_pass import from_blocks, from_matrices
 from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner, exact_product
-from tracer.accumulators.nodes import (
-    ComputeFloats,
-    ComputeSums,
-    NodeSums,
-    float_lowering,
-    lowering,
-    requantizing,
-)
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import parallel, tensors
@@ -57,20 +50,20 @@ _SUMS = 1 << 20
 """Sums of blocks of terms that are computed together."""
 
 
-def matmul(operands: NodeOperands) -> ComputeSums:
+def matmul(operands: NodeOperands) -> nodes.ComputeSums:
     """Dequantised or fixed-point operands: activations times weights or activations."""
     a, b = operands.activations(0), operands.weights(1)
     step = a.steps(None) * b.steps(columns_axis(operands))
 
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> nodes.NodeSums:
         sums = partial(product_sums, runner, a.integers(inputs[0]), b.integers(inputs[1]), None)
-        return NodeSums(sums, Dequantize(step, None, operands.float_type(inputs[0]), True))
+        return nodes.NodeSums(sums, Dequantize(step, None, operands.float_type(inputs[0]), True))
 
     return compute
 
 
-@float_lowering("MatMul")
-def float_matmul(operands: FloatOperands) -> ComputeFloats:
+@nodes.float_lowering("MatMul")
+def float_matmul(operands: FloatOperands) -> nodes.ComputeFloats:
     """Activations times weights or activations."""
 
     def compute(inputs: Sequence[Value], runner: FloatRunner) -> Array:
@@ -81,31 +74,31 @@ def float_matmul(operands: FloatOperands) -> ComputeFloats:
     return compute
 
 
-def gemm(operands: NodeOperands) -> ComputeSums:
+def gemm(operands: NodeOperands) -> nodes.ComputeSums:
     """As MatMul; C is summed with the products if it is a bias in multiples of the step."""
     a, b = operands.activations(0), operands.weights(1)
     alpha, beta = (operands.attributes.get(name, 1.0) for name in ("alpha", "beta"))
     step = a.steps(None) * b.steps(0 if operands.attributes.get("transB", 0) else 1)
 
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> nodes.NodeSums:
         left, right = _transposed(operands, a.integers(inputs[0]), b.integers(inputs[1]))
         bias = _bias(operands, step, inputs, right.numbers.shape[1], alpha == beta == 1)
         sums = partial(product_sums, runner, left, right, bias.integers)
         kind = operands.float_type(inputs[0])
         if alpha == 1 and bias.rest is None:
-            return NodeSums(sums, Dequantize(step, None, kind, True))
+            return nodes.NodeSums(sums, Dequantize(step, None, kind, True))
 
         def restore(sums: Array) -> Array:
             out = alpha * (sums * step)
             return (out if bias.rest is None else out + beta * bias.rest).astype(kind)
 
-        return NodeSums(sums, restore)
+        return nodes.NodeSums(sums, restore)
 
     return compute
 
 
-@float_lowering("Gemm")
-def float_gemm(operands: FloatOperands) -> ComputeFloats:
+@nodes.float_lowering("Gemm")
+def float_gemm(operands: FloatOperands) -> nodes.ComputeFloats:
     """As MatMul; C is the first term of the sums if it has one number for each column.
 
     Any other C is added to the output, in float32, and so is one with `alpha` or `beta`, or of sums
@@ -133,37 +126,37 @@ def float_gemm(operands: FloatOperands) -> ComputeFloats:
     return compute
 
 
-@lowering("MatMulInteger")
-@lowering("MatMulInteger16", domain=MICROSOFT)
-def matmul_integer(operands: NodeOperands) -> ComputeSums:
+@nodes.lowering("MatMulInteger")
+@nodes.lowering("MatMulInteger16", domain=MICROSOFT)
+def matmul_integer(operands: NodeOperands) -> nodes.ComputeSums:
     """Operands minus zero points, which may be one for each row or column; of 16 bits, none."""
 
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> nodes.NodeSums:
         left = operands.centred(0, inputs, minus_row_zero_points)
         sums = partial(product_sums, runner, left, operands.centred(1, inputs), None)
-        return NodeSums(sums, lambda sums: sums.astype(np.int32))
+        return nodes.NodeSums(sums, lambda sums: sums.astype(np.int32))
 
     return compute
 
 
-@lowering("QLinearMatMul")
-def qlinear_matmul(operands: NodeOperands) -> ComputeSums:
+@nodes.lowering("QLinearMatMul")
+def qlinear_matmul(operands: NodeOperands) -> nodes.ComputeSums:
     """Quantised operands; the output is the sums, quantised again."""
 
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> nodes.NodeSums:
         _, a_scale, _, _, b_scale, _, y_scale, y_zero = inputs
         left = operands.centred(0, inputs, minus_row_zero_points)
         sums = partial(product_sums, runner, left, operands.centred(3, inputs), None)
         factor = matmul_factor(a_scale, b_scale, y_scale)
         if a_scale.size > 1 or b_scale.ndim > 1:
-            return NodeSums(sums, Requantize(factor, y_zero))
-        return requantizing(sums, factor, y_zero)
+            return nodes.NodeSums(sums, Requantize(factor, y_zero))
+        return nodes.requantizing(sums, factor, y_zero)
 
     return compute
 
 
-@lowering("QGemm", domain=MICROSOFT)
-def qgemm(operands: NodeOperands) -> ComputeSums:
+@nodes.lowering("QGemm", domain=MICROSOFT)
+def qgemm(operands: NodeOperands) -> nodes.ComputeSums:
     """Quantised operands; C, one number for each column, is summed with the products."""
     by_row = bool(operands.attributes.get("transB", 0))
     alpha = np.float32(operands.attributes.get("alpha", 1.0))
@@ -171,7 +164,7 @@ def qgemm(operands: NodeOperands) -> ComputeSums:
     def minus_columns(b: Array, zero_point: Array | None) -> Array:
         return minus_zero_point(b, None if zero_point is None else columns(zero_point, by_row))
 
-    def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+    def compute(inputs: Sequence[Value], runner: SumRunner) -> nodes.NodeSums:
         _, a_scale, _, _, b_scale, _, c, y_scale, y_zero = (*inputs, None, None, None)[:9]
         left, right = _transposed(
             operands, operands.centred(0, inputs), operands.centred(3, inputs, minus_columns)
@@ -183,8 +176,8 @@ def qgemm(operands: NodeOperands) -> ComputeSums:
         sums = partial(product_sums, runner, left, right, bias)
         step = alpha * a_scale * b_scale
         if y_scale is None or y_zero is None:
-            return NodeSums(sums, lambda sums: gemm_output(sums, step, y_scale, y_zero))
-        return requantizing(sums, step / y_scale, y_zero)
+            return nodes.NodeSums(sums, lambda sums: gemm_output(sums, step, y_scale, y_zero))
+        return nodes.requantizing(sums, step / y_scale, y_zero)
 
     return compute
 

@@ -21,15 +21,7 @@ from operator import itemgetter, methodcaller
 
 import numpy as np
 
-from tracer.accumulators.spec import (
-    NARROWEST,
-    WIDEST,
-    Convention,
-    Overflow,
-    Shift,
-    effect_of,
-    signed_range,
-)
+from tracer.accumulators import spec
 from tracer.accumulators.spec.accumulator import Accumulator, Rounding, rounded, rounding_of
 from tracer.accumulators.spec.orders import Stage, Terms
 from tracer.errors import UsageError
@@ -72,16 +64,16 @@ class Interval:
             return Interval(self.low >> bits, -(-self.high >> bits))
         return self.map_ends(partial(rounded, shift=bits, rule=rule))
 
-    def shifted(self, shift: Shift | None) -> Interval:
+    def shifted(self, shift: spec.Shift | None) -> Interval:
         """Returns the interval of these sums as they go to the next register."""
         return self if shift is None else self.rounded(shift.bits, rounding_of(shift))
 
 
-def _overflowed(values: Interval, low: int, high: int, overflow: Overflow) -> Interval:
+def _overflowed(values: Interval, low: int, high: int, overflow: spec.Overflow) -> Interval:
     """Returns the intervals of what an overflow mode makes of `values`."""
     beyond = (values.low < low) | (values.high > high)
     clipped = values.map_ends(lambda end: np.clip(end, low, high))
-    match effect_of(overflow).outside:
+    match spec.effect_of(overflow).outside:
         case "end":
             return clipped
         case "any":
@@ -368,10 +360,10 @@ def _inner_bits(
         values = sums.map_ends(itemgetter((..., -1))).shifted(stage.shift)
     widths = []
     for reached, register in needed:
-        convention: Convention = "unsigned" if register.unsigned else "twos-complement"
+        convention: spec.Convention = "unsigned" if register.unsigned else "twos-complement"
         if accumulator.convention == "magnitude" and not register.unsigned:
             convention = accumulator.convention
-        own = Accumulator(NARROWEST, register.overflow, convention=convention)
+        own = Accumulator(spec.NARROWEST, register.overflow, convention=convention)
         widths.append(_bits(reached.with_zero(), own))
     return reduce(np.maximum, widths) if widths else None
 
@@ -381,10 +373,10 @@ def _total(terms: Array) -> Array:
 
 
 def _bits(interval: Interval, accumulator: Accumulator) -> Array:
-    lowest, highest = signed_range(WIDEST)
+    lowest, highest = spec.signed_range(spec.WIDEST)
     fitting = interval.map_ends(lambda end: np.clip(end, lowest, highest).astype(np.int64))
     beyond = (interval.low < lowest) | (interval.high > highest)
-    return np.where(beyond, WIDEST + 1, accumulator.bits_for(fitting.low, fitting.high))
+    return np.where(beyond, spec.WIDEST + 1, accumulator.bits_for(fitting.low, fitting.high))
 
 
 def a2q_bits(weights: Array, input_bits: int, signed: bool, tile: int | None = None) -> IntArray:
