@@ -16,7 +16,7 @@ import tracer
 from benchmarks._measure import counts, machine
 from benchmarks._networks import deep
 from tests.report.browser import Browser, missing, opened
-from tracer.analyzers.views.report.encoding import script, style
+from tracer.analyzers.views.report import script, style
 from tracer.analyzers.views.report.layout import laid_out
 from tracer.records.trace import Trace
 

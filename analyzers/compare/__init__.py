@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pandas as pd
 
+from tracer.analyzers.compare import contrast
 from tracer.analyzers.compare.alignment import Layer, align, is_convolution, layer_rows
-from tracer.analyzers.compare.contrast import LEVEL, Contrast, contrast
 from tracer.analyzers.compare.layers import (
     LayerSum,
     layer_sums,
@@ -46,7 +46,7 @@ def total_table(sides: Sequence[Side]) -> pd.DataFrame:
 
 
 def _row(first: Side, side: Side) -> dict[str, object]:
-    result = Contrast(1.0) if side is first else contrast(first.wall, side.wall)
+    result = contrast.Contrast(1.0) if side is first else contrast.contrast(first.wall, side.wall)
     nodes = by_node(side.nodes.assign(time_us=side.time_us))
     backward = backward_share(nodes)
     trains = side.lender is not None and backward is not None
@@ -66,7 +66,7 @@ def _row(first: Side, side: Side) -> dict[str, object]:
         "ratio_low": result.low,
         "ratio_high": result.high,
         "p": result.p,
-        "significant": result.p < LEVEL,
+        "significant": result.p < contrast.LEVEL,
         "convolution_share": convolutions / total if total else math.nan,
         "backward_share": math.nan if backward is None else backward,
         **work,

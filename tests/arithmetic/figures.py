@@ -20,8 +20,8 @@ from pathlib import Path
 from tests.wild.commands import feeds_of
 from tests.wild.corpus import CORPUS, LIGHT, Wild, fetched
 from tracer.arithmetic import runs
+from tracer.arithmetic.kernel import NotKnown
 from tracer.arithmetic.replays import KnownRules
-from tracer.arithmetic.rule import NotKnown
 from tracer.errors import TracerError
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.kernel import Kernel, NotKnown, are_equal, reveal
 from tracer.arithmetic.replays import replay_of
-from tracer.arithmetic.rule import NotKnown, are_equal, reveal
 
 FLOAT, INT, LONG = (np.dtype(each) for each in (np.float32, np.int32, np.int64))
 DOMAIN = "com.microsoft"

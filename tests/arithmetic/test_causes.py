@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from tracer.arithmetic import causes, runs, switches
-from tracer.arithmetic.rule import Rule
+from tracer.arithmetic import causes, runs
+from tracer.arithmetic.kernel import Rule
 from tracer.arithmetic.trees import ADD, BEGIN, JOIN
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
@@ -166,7 +166,7 @@ def test_a_fused_bias_is_added_last_to_an_order_without_one():
     facts = order(4)
     bare = [step for step in facts["program"] if step // 4 != 4]
     fused = {**everywhere(facts), "activation": {"way": 0}}
-    assert switches.adapt(everywhere({**facts, "program": bare}), fused) == fused
+    assert causes.adapt(everywhere({**facts, "program": bare}), fused) == fused
 
 
 def by_position(channels, window, block):
@@ -181,9 +181,9 @@ def by_position(channels, window, block):
 
 def test_blocks_of_channels_of_another_size_are_a_block_size():
     sixteen, eight = by_position(32, 9, 16), by_position(32, 9, 8)
-    assert switches.differences(sixteen, eight) == {"order": "block size"}
+    assert causes.differences(sixteen, eight) == {"order": "block size"}
     backwards = order(288, backwards=True)
-    assert switches.differences(sixteen, backwards) == {"order": "order of additions"}
+    assert causes.differences(sixteen, backwards) == {"order": "order of additions"}
 
 
 @pytest.mark.parametrize(
@@ -197,6 +197,6 @@ def test_a_fact_has_the_cause_of_its_name(there, cause):
         {"way": "exact"} if "channels" in there.values() else {"way": 0} if "way" in there else {}
     )
     (name,) = there
-    assert switches.differences(here, there) == {name: cause}
-    assert switches.switch(here, there, {name}) == there
-    assert switches.switch(there, here, {name}) == here
+    assert causes.differences(here, there) == {name: cause}
+    assert causes.switch(here, there, {name}) == there
+    assert causes.switch(there, here, {name}) == here

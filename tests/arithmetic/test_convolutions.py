@@ -10,9 +10,8 @@ from onnx import helper
 
 from tests.examples import examples
 from tracer.arithmetic import runs
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.kernel import Kernel, are_equal, reveal
 from tracer.arithmetic.replays import KnownRules, nchwc, replay_of
-from tracer.arithmetic.rule import are_equal, reveal
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
 from tracer.inputs.request import make_feeds

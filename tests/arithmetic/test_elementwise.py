@@ -6,9 +6,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from tracer.arithmetic.functions import c_library, mlas, packets
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.kernel import Kernel, are_equal, reveal
 from tracer.arithmetic.replays import elementwise, replay_of
-from tracer.arithmetic.rule import are_equal, reveal
 
 FLOAT = np.dtype(np.float32)
 MICROSOFT = "com.microsoft"

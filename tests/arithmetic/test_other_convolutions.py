@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.kernel import Kernel, are_equal, reveal
 from tracer.arithmetic.replays import replay_of
 from tracer.arithmetic.replays.integers import saturated_sums
-from tracer.arithmetic.rule import are_equal, reveal
 from tracer.interpreter.numeric.windows import window
 
 FLOAT = np.dtype(np.float32)

@@ -7,8 +7,8 @@ import pytest
 import tracer
 from tests.arithmetic.test_runs import parse
 from tracer.arithmetic import causes, runs, sums
+from tracer.arithmetic.kernel import Rule
 from tracer.arithmetic.replays import KnownRules, nchwc
-from tracer.arithmetic.rule import Rule
 from tracer.executors.settings import OrtSettings
 from tracer.inputs.request import make_feeds
 

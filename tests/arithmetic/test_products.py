@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from tests.examples import examples
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.kernel import Kernel, are_equal, reveal
 from tracer.arithmetic.replays import replay_of
-from tracer.arithmetic.rule import are_equal, reveal
 from tracer.records.environment import cpu_flags
 
 SIZES = st.sampled_from([1, 2, 3, 5, 8, 16, 17, 31, 33, 64, 130, 257, 300, 700])

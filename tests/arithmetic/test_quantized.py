@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.kernel import Kernel, reveal
 from tracer.arithmetic.replays import replay_of
-from tracer.arithmetic.rule import reveal
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])

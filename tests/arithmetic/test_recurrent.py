@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.kernel import Kernel, are_equal, reveal
 from tracer.arithmetic.replays import replay_of
-from tracer.arithmetic.rule import are_equal, reveal
 
 FLOAT = np.dtype(np.float32)
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -7,8 +7,8 @@ import onnx
 import pytest
 
 from tracer.arithmetic import runs
+from tracer.arithmetic.kernel import NotKnown
 from tracer.arithmetic.replays import KnownRules
-from tracer.arithmetic.rule import NotKnown
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
 from tracer.inputs.request import make_feeds

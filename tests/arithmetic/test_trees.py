@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tracer.arithmetic import trees
-from tracer.arithmetic.rule import NotKnown
+from tracer.arithmetic.kernel import NotKnown
 from tracer.arithmetic.sums import products
 
 

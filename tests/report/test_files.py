@@ -15,7 +15,7 @@ import pytest
 
 import tracer
 from tests.graphs import parse
-from tracer.analyzers.views.report.encoding import script, style
+from tracer.analyzers.views.report import script, style
 from tracer.api.results import load_result
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from tests.examples import examples
 from tests.graphs import integers
 from tracer.analyzers.attribution import served
 from tracer.analyzers.grouping import grouped
-from tracer.analyzers.views.report.encoding import _rounded
+from tracer.analyzers.views.report import _rounded
 from tracer.analyzers.views.text import (
     FORMATS,
     FULL_FORMATS,

@@ -12,8 +12,8 @@ from tracer.analyzers.attribution import SERVING, attribute
 from tracer.api.replay import FingerprintArguments, ReplayArguments
 from tracer.arithmetic import fingerprint as machine
 from tracer.arithmetic import runs, trees
+from tracer.arithmetic.kernel import NotKnown
 from tracer.arithmetic.replays import KnownRules
-from tracer.arithmetic.rule import NotKnown
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.executors.settings import OrtSettings

@@ -9,7 +9,7 @@ import numpy as np
 from tracer.api.reveal import RevealArguments
 from tracer.arithmetic import bias_places, float_rules, integer_rules
 from tracer.arithmetic.black_box import AUTO, BlackBox, FunctionFailed, Operands
-from tracer.arithmetic.rule import NotKnown
+from tracer.arithmetic.kernel import NotKnown
 from tracer.errors import InputError, TracerError, UsageError
 from tracer.records.bits import Revealed
 from tracer.support.imports import from_user_file, user_code_error

@@ -21,7 +21,7 @@ from tracer.arithmetic import float_probes, float_rules, integer_search, trees
 from tracer.arithmetic.black_box import BlackBox, Finding, words
 from tracer.arithmetic.float_probes import CHUNK, emulated
 from tracer.arithmetic.integer_rules import ProductRule
-from tracer.arithmetic.rule import LEAST_RESULTS, Facts, NotKnown
+from tracer.arithmetic.kernel import LEAST_RESULTS, Facts, NotKnown
 from tracer.errors import UsageError
 from tracer.support.types import Array
 

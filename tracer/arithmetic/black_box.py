@@ -25,7 +25,7 @@ from tracer.accumulators.spec.float_accumulator import (
     float_format,
     is_float_format,
 )
-from tracer.arithmetic.rule import LEAST_RESULTS
+from tracer.arithmetic.kernel import LEAST_RESULTS
 from tracer.arithmetic.trees import branches_of, drawn
 from tracer.errors import InputError, UsageError
 from tracer.support.types import Array

@@ -24,9 +24,8 @@ import onnxruntime as ort
 from google.protobuf.message import DecodeError
 
 from tracer.arithmetic import runs
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.kernel import Kernel, NotKnown, Rule
 from tracer.arithmetic.replays import nchwc
-from tracer.arithmetic.rule import NotKnown, Rule
 from tracer.errors import InputError
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model

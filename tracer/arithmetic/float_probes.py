@@ -10,7 +10,7 @@ from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator, FloatFormat
 from tracer.accumulators.spec.orders import Terms
 from tracer.arithmetic.black_box import BlackBox, Numbers
-from tracer.arithmetic.rule import LEAST_RESULTS
+from tracer.arithmetic.kernel import LEAST_RESULTS
 from tracer.support.types import Array
 
 CHUNK = 1000

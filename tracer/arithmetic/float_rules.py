@@ -38,7 +38,7 @@ from tracer.arithmetic.float_probes import (
     are_operands,
 )
 from tracer.arithmetic.integer_search import named_orders, tile_orders
-from tracer.arithmetic.rule import LEAST_RESULTS, Facts, NotKnown
+from tracer.arithmetic.kernel import LEAST_RESULTS, Facts, NotKnown
 from tracer.errors import UsageError
 from tracer.support.types import Array
 

@@ -25,7 +25,7 @@ from tracer.arithmetic.integer_search import (
     last_register,
     registers_of,
 )
-from tracer.arithmetic.rule import NotKnown
+from tracer.arithmetic.kernel import NotKnown
 from tracer.support.types import Array
 
 _ROUNDINGS = tuple(name for name in get_args(RoundingName) if name != "stochastic")

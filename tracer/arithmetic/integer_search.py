@@ -18,7 +18,7 @@ from tracer.accumulators.engine.tile_sums import Program, checked, program
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.arithmetic.black_box import BlackBox, draw
-from tracer.arithmetic.rule import LEAST_RESULTS
+from tracer.arithmetic.kernel import LEAST_RESULTS
 from tracer.interpreter import compiled_code
 from tracer.support.types import Array
 

@@ -12,9 +12,8 @@ import onnx
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
-from tracer.arithmetic.kernel import Inputs, Kernel
+from tracer.arithmetic.kernel import Inputs, Kernel, NotKnown, Rule, are_equal
 from tracer.arithmetic.replays import replay_of
-from tracer.arithmetic.rule import NotKnown, Rule, are_equal
 from tracer.errors import ModelError, TracerError
 from tracer.executors.onnxruntime import all_outputs, feeding, kernel_nodes, sessions
 from tracer.executors.onnxruntime.profile_events import Label

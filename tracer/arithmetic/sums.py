@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from tracer.arithmetic import trees
-from tracer.arithmetic.rule import Facts, NotKnown, Rule, are_equal
+from tracer.arithmetic.kernel import Facts, NotKnown, Rule, are_equal
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array

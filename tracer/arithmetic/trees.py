@@ -18,7 +18,7 @@ import numpy as np
 
 from tracer.accumulators.spec import Bias, orders
 from tracer.accumulators.spec.nests import positionwise
-from tracer.arithmetic.rule import NotKnown
+from tracer.arithmetic.kernel import NotKnown
 
 BEGIN, ADD, JOIN, SCALE = range(4)
 MASK = np.float32(2.0**100)

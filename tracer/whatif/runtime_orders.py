@@ -27,9 +27,8 @@ from tracer.accumulators.spec.orders import Level, Order, Runtime, Sequential, T
 from tracer.accumulators.spec.policy import Entry, Policy, first_matches
 from tracer.analyzers.attribution import attribute
 from tracer.arithmetic import trees
-from tracer.arithmetic.kernel import Kernel
+from tracer.arithmetic.kernel import Kernel, NotKnown
 from tracer.arithmetic.replays import KnownRules
-from tracer.arithmetic.rule import NotKnown
 from tracer.arithmetic.runs import SavedGraph
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model

@@ -2,8 +2,7 @@
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.file_formats import Format
-from tracer.analyzers.views.report import Content
-from tracer.analyzers.views.report.encoding import assembled, redacted
+from tracer.analyzers.views.report import Content, assembled, redacted
 
 
 def render(content: Content, options: ViewOptions) -> bytes:

@@ -9,19 +9,31 @@ A view module with a function `report` gives its result the format `.html`. Pyth
 number; the scripts in `page/` format, fold and draw them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import base64
+import gzip
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, partial
+from html import escape
+from importlib import resources
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import msgspec
+import numpy as np
 import pandas as pd
 
-from tracer.analyzers.views.page import Page
+from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views.page import Page, html
+from tracer.analyzers.views.redaction import without_paths
 from tracer.analyzers.views.report.layout import Layout, laid_out
-from tracer.records.columns import ColumnSpec
+from tracer.analyzers.views.trace.overflow import has_overflow
+from tracer.records.columns import JOINT, ColumnSpec, specs_of
 from tracer.records.model_info import ModelInfo
-from tracer.text import printable
+from tracer.text import line, printable
 
 _MOST_BYTES = 4_000_000
 """Size of a source file. Larger ones are not written by people."""
@@ -239,3 +251,227 @@ class Content:
     notes: tuple[str, ...] = ()
     redacted: bool = False
     first: Mapping[str, str] = field(default_factory=dict)
+
+
+_STATIC = ViewOptions(top=30)
+"""Rows that readers without scripts see: little beside the data of large models."""
+
+_SHEETS = ("style", "pictures")
+
+_PLACE = re.compile(r"\{\{(\w+)\}\}")
+_ROOT = resources.files(__package__).joinpath("page")
+
+
+def assembled(content: Content) -> bytes:
+    """Returns the whole file. Its policy allows the one script and the one style sheet in it."""
+    data, is_compressed = encoded(content)
+    rules = (
+        "default-src 'none'",
+        f"script-src '{_digest(script())}'",
+        f"style-src '{_digest(style())}'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+    parts = {
+        "policy": escape("; ".join(rules), quote=False),
+        "title": escape(line(content.title)),
+        "style": style(),
+        "static": html(content.page, _STATIC),
+        "encoding": "gzip" if is_compressed else "plain",
+        "data": data,
+        "script": script(),
+    }
+    return _PLACE.sub(
+        lambda place: parts[place[1]], _ROOT.joinpath("index.html").read_text("utf-8")
+    ).encode()
+
+
+@cache
+def style() -> str:
+    """Returns the style sheet: that of the page, then that of its pictures."""
+    return "\n".join(_ROOT.joinpath(f"{name}.css").read_text("utf-8") for name in _SHEETS)
+
+
+@cache
+def script() -> str:
+    """Returns all scripts as one: `core`, then `views`, each by name, and `start.js` at last."""
+    files = [
+        file
+        for folder in ("core", "views")
+        for file in sorted(_ROOT.joinpath(folder).iterdir(), key=lambda file: file.name)
+        if file.name.endswith(".js")
+    ]
+    sources = [file.read_text("utf-8") for file in (*files, _ROOT.joinpath("start.js"))]
+    return "\n".join(('"use strict";', *sources))
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+_SYSTEM = ("OS", "compiled code")
+"""Facts of the environment that tell of the system rather than of what was measured."""
+
+
+_NAMES = ("node", "module", "kernels", "op_type")
+"""Columns whose texts may have slashes and are no paths."""
+
+
+def redacted(content: Content) -> Content:
+    """Returns `content` without paths, system, host name and texts of source lines."""
+    columns = (run.rows[name] for run in content.runs for name in _NAMES if name in run.rows)
+    names = {name for column in columns for name in column.dropna()}
+    write = partial(without_paths, names=frozenset(names))
+    tables = tuple(
+        replace(
+            table,
+            title=write(table.title),
+            rows=_rows(table.rows, write),
+            head=tuple(map(write, table.head)),
+            lines=tuple(map(write, table.lines)),
+            advice=tuple(map(write, table.advice)),
+        )
+        for table in content.page.tables
+    )
+    return replace(
+        content,
+        title=write(content.title),
+        page=Page(tables, tuple(map(write, content.page.notes)), ""),
+        runs=tuple(
+            replace(
+                run,
+                label=write(run.label),
+                lines=tuple(map(write, run.lines)),
+                rows=_rows(run.rows, write),
+                code=tuple(map(write, run.code)),
+                findings=tuple(replace(each, text=write(each.text)) for each in run.findings),
+                notes=tuple(map(write, run.notes)),
+            )
+            for run in content.runs
+        ),
+        sources={},
+        environment=tuple(
+            (name, write(value)) for name, value in content.environment if name not in _SYSTEM
+        ),
+        notes=tuple(map(write, content.notes)),
+        redacted=True,
+    )
+
+
+_SENTENCES = ("why", "verdict", "effect")
+"""Columns of texts that may name files."""
+
+
+def _rows(rows: pd.DataFrame, write: Callable[[str], str]) -> pd.DataFrame:
+    """Returns rows whose sources and sentences have files without their folders."""
+    writers = {"source": without_paths, **dict.fromkeys(_SENTENCES, write)}
+    known = writers.keys() & set(rows.columns)
+    return rows.assign(**{n: rows[n].map(writers[n], na_action="ignore") for n in known})
+
+
+PLAIN = 256_000
+"""Bytes of JSON from which on it is compressed. Below, a reader of the file can read it."""
+
+_DIGITS = 7
+"""Significant digits of a number with a fraction, as many as float32 has: twice as many would
+double the file, and nothing is measured that well."""
+
+_ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&'\u2028\u2029"}
+"""Characters that could end or open a tag; inside strings of JSON they may be escapes."""
+
+
+def encoded(content: Content) -> tuple[str, bool]:
+    """Returns the text of the data in the page, and whether it is compressed.
+
+    Plain JSON has no character that could end its element; compressed JSON is gzip in base64. The
+    same content always gives the same text.
+    """
+    data = msgspec.json.encode(
+        {
+            "title": content.title,
+            "kind": content.kind,
+            "first": content.first,
+            "redacted": content.redacted,
+            "specs": _specs(content),
+            "runs": [_run(run) for run in content.runs],
+            "graphs": content.graphs,
+            "pairs": content.pairs,
+            "accuracy": content.accuracy,
+            "sources": content.sources or {},
+            "environment": content.environment,
+            "notes": content.notes,
+        }
+    )
+    if len(data) < PLAIN:
+        return data.decode().translate(_ESCAPES), False
+    return base64.b64encode(gzip.compress(data, compresslevel=6, mtime=0)).decode(), True
+
+
+def _specs(content: Content) -> dict[str, dict[str, Any]]:
+    """Returns the specs of all columns; the table of sums ranks as on one page.
+
+    They have the order of the node table. A result's own columns follow those that name a row.
+    """
+    names = list(dict.fromkeys(name for run in content.runs for name in run.rows.columns))
+    counted = content.kind != "whatif" and any(has_overflow(run.rows) for run in content.runs)
+    ranks = {name: rank - len(JOINT) for rank, name in enumerate(JOINT)} if counted else {}
+    own = {spec.name for spec in content.specs}  # may stand in place of those of the node table
+    known = [spec for spec in specs_of(names) if spec.name not in own]
+    at = [spec.name for spec in known].index("executor")
+    every = [*known[:at], *content.specs, *known[at:]]
+    if content.kind == "interpret":  # the times of an emulation tell little
+        every.sort(key=lambda spec: {None: 0, "overflow": 1}.get(spec.table, 2))
+    specs = (s for s in every if s.name in names or s.kind != "stored")
+    return {
+        spec.name: {
+            key: value
+            for key, value in asdict(replace(spec, rank=ranks.get(spec.name, spec.rank))).items()
+            if key not in ("name", "_", "scope")
+        }
+        for spec in specs
+    }
+
+
+def _run(run: RunContent) -> dict[str, Any]:
+    fields = {
+        name: getattr(run, name) for name in RunContent.__slots__ if name not in ("rows", "kernels")
+    }
+    filled = [name for name in run.rows if run.rows[name].notna().any()]
+    columns = {str(name): _column(run.rows[name]) for name in filled}
+    return {**fields, "size": len(run.rows), "kernels": list(run.kernels), "columns": columns}
+
+
+def _column(values: "pd.Series[Any]") -> list[Any] | Mapping[str, Any]:
+    """Returns a list of numbers, or text as codes of a list of distinct texts (-1: missing)."""
+    if not pd.api.types.is_numeric_dtype(values):
+        codes, distinct = pd.factorize(values)
+        return {"values": [printable(str(text)) for text in distinct], "codes": codes.tolist()}
+    if pd.api.types.is_integer_dtype(values):
+        return [None if pd.isna(value) else int(value) for value in values]
+    numbers = values.to_numpy(np.float64, na_value=np.nan)
+    return [_number(value) for value in _rounded(numbers).tolist()]
+
+
+def _rounded(numbers: "np.ndarray[Any, np.dtype[np.float64]]") -> Any:
+    """Returns numbers of `_DIGITS` digits; those beyond 10^±15 stay as they are."""
+    size = np.abs(numbers)
+    common = (size > 1e-15) & (size < 1e15)  # neither NaN nor infinite
+    decimals = _DIGITS - 1 - np.floor(np.log10(np.where(common, size, 1.0)))
+    # Powers of ten up to 22 are exact, so the quotient is the double nearest to the short decimal.
+    scale = 10.0 ** np.abs(decimals)
+    whole = np.where(common, numbers, 0.0)
+    short = np.where(
+        decimals >= 0, np.round(whole * scale) / scale, np.round(whole / scale) * scale
+    )
+    return np.where(common, short, numbers)
+
+
+def _number(value: float) -> Any:
+    if value != value:
+        return None
+    if value in (float("inf"), float("-inf")):  # JSON has no infinity; readers overflow to it
+        return msgspec.Raw(b"1e999" if value > 0 else b"-1e999")
+    return int(value) if value.is_integer() and abs(value) < 1e15 else value

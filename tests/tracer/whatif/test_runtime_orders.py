@@ -16,8 +16,7 @@ from tests.accumulators.nodes import model
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Order, Sequential, Terms, named
 from tracer.accumulators.spec.policy import parse_policy
-from tracer.arithmetic.kernel import Kernel
-from tracer.arithmetic.rule import NotKnown
+from tracer.arithmetic.kernel import Kernel, NotKnown
 from tracer.errors import UsageError
 from tracer.graph import loading
 from tracer.records import environment

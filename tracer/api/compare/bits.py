@@ -11,8 +11,8 @@ import numpy as np
 from tracer.api.compare import BitArguments, SideSettings, naming
 from tracer.api.compare.sides import OnnxSide
 from tracer.arithmetic import causes, fingerprint, runs
+from tracer.arithmetic.kernel import NotKnown, are_equal
 from tracer.arithmetic.replays import KnownRules, nchwc
-from tracer.arithmetic.rule import NotKnown, are_equal
 from tracer.errors import InputError, UsageError
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model

@@ -23,8 +23,7 @@ import numpy as np
 import onnxruntime as ort
 from onnx import helper
 
-from tracer.arithmetic.kernel import Inputs, Kernel
-from tracer.arithmetic.rule import Facts, NotKnown, Replay, Rule, reveal
+from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Replay, Rule, reveal
 from tracer.errors import ModelError
 from tracer.executors.onnxruntime import sessions
 from tracer.interpreter.compiled_code import loaded

@@ -17,10 +17,9 @@ import numpy as np
 from onnx import helper
 
 from tracer.arithmetic.functions import c_library, mlas
-from tracer.arithmetic.kernel import Inputs, Kernel
+from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule, are_equal, reveal
 from tracer.arithmetic.replays import of_floats, replay_of
 from tracer.arithmetic.replays.elementwise import indices_of, runs_of
-from tracer.arithmetic.rule import Facts, NotKnown, Rule, are_equal, reveal
 from tracer.arithmetic.sums import Operands, replay_regions
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric.attention import joined_heads, split_heads

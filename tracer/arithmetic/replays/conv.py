@@ -14,9 +14,8 @@ import onnx
 from onnx import helper
 
 from tracer.arithmetic import sums, trees
-from tracer.arithmetic.kernel import Inputs, Kernel
+from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
 from tracer.arithmetic.replays import WithActivation, nchwc
-from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.arithmetic.sums import (
     Operands,
     Sample,

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from tracer.arithmetic.functions import c_library, mlas, packets
-from tracer.arithmetic.kernel import Inputs, Kernel
+from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
 from tracer.arithmetic.replays import of_floats
-from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.support.types import Array
 
 _F = np.float32

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from tracer.arithmetic import sums
-from tracer.arithmetic.kernel import Inputs, Kernel
+from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
 from tracer.arithmetic.replays import attention, of_floats, replay_of
-from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.interpreter.ops.group_query_attention import Heads, grouped_heads, places_of
 from tracer.support.types import Array
 

@@ -11,10 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from tracer.arithmetic.kernel import Inputs, Kernel
+from tracer.arithmetic.kernel import (
+    Facts,
+    Inputs,
+    Kernel,
+    NotKnown,
+    Replay,
+    Rule,
+    are_equal,
+    share_of_equal,
+)
 from tracer.arithmetic.replays import INTERPRETED
 from tracer.arithmetic.replays.conv import slide
-from tracer.arithmetic.rule import Facts, NotKnown, Replay, Rule, are_equal, share_of_equal
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric.windows import Window, padded, patches
 from tracer.interpreter.ops.matmul import integer_matmul

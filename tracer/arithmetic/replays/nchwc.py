@@ -10,8 +10,7 @@ from functools import cache
 import numpy as np
 from onnx import helper
 
-from tracer.arithmetic.kernel import Inputs, Kernel
-from tracer.arithmetic.rule import Facts, NotKnown, Rule
+from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
 from tracer.support.types import Array
 
 DOMAIN = "com.microsoft.nchwc"

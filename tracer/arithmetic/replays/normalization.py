@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from tracer.arithmetic.functions import c_library, packets
-from tracer.arithmetic.kernel import Inputs, Kernel
+from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule, are_equal
 from tracer.arithmetic.replays import of_floats
 from tracer.arithmetic.replays.elementwise import Elementwise, indices_of, runs_of
-from tracer.arithmetic.rule import Facts, NotKnown, Rule, are_equal
 from tracer.interpreter.compiled_code import loaded
 from tracer.support.types import Array
 

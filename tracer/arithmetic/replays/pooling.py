@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tracer.arithmetic.kernel import Inputs, Kernel
+from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
 from tracer.arithmetic.replays import of_floats
 from tracer.arithmetic.replays.elementwise import is_plain
-from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.ops.pooling import counts
 from tracer.support.types import Array

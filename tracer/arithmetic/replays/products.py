@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tracer.arithmetic.kernel import Inputs, Kernel
+from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
 from tracer.arithmetic.replays import ROUNDED, WithActivation
-from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.arithmetic.sums import (
     Operands,
     Sample,

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracer.arithmetic.functions import c_library, mlas
-from tracer.arithmetic.kernel import Inputs, Kernel
+from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule, share_of_equal
 from tracer.arithmetic.replays.elementwise import relu
-from tracer.arithmetic.rule import Facts, NotKnown, Rule, share_of_equal
 from tracer.arithmetic.sums import orders_of_products, products
 from tracer.support.types import Array
 

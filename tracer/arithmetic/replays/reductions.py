@@ -8,10 +8,9 @@ from math import prod
 import numpy as np
 
 from tracer.arithmetic.functions import c_library
-from tracer.arithmetic.kernel import Inputs, Kernel
+from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
 from tracer.arithmetic.replays import of_floats
 from tracer.arithmetic.replays.elementwise import is_plain
-from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.arithmetic.sums import products, sum_rules
 from tracer.interpreter.compiled_code import loaded
 from tracer.support.types import Array

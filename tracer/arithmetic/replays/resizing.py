@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tracer.arithmetic.kernel import Inputs, Kernel
+from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
 from tracer.arithmetic.replays import ROUNDED, of_floats
-from tracer.arithmetic.rule import Facts, NotKnown, Rule
 from tracer.support.types import Array
 
 _F = np.float32

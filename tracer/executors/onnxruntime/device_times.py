@@ -21,7 +21,15 @@ import msgspec
 import numpy as np
 
 from tracer.errors import ModelError, refusing
-from tracer.executors.onnxruntime import profile_events
+from tracer.executors.onnxruntime.profile_events import (
+    EXECUTE,
+    Events,
+    Labels,
+    RunTable,
+    read,
+    run_events,
+    tabulate,
+)
 from tracer.support.types import FloatArray, IntArray
 
 _RUN = "tracer run"
@@ -82,8 +90,8 @@ def why_not() -> str | None:
 
 
 def measure(
-    session: Any, run: Callable[[], object], labels: profile_events.Labels, folder: Path, most: int
-) -> tuple[profile_events.RunTable | None, str | None]:
+    session: Any, run: Callable[[], object], labels: Labels, folder: Path, most: int
+) -> tuple[RunTable | None, str | None]:
     """Runs a profiled session at most `most` times with torch's profiler on, and ends its profile.
 
     Returns the table of these runs, whose `device_us` is set; and None and why where the clocks of
@@ -96,7 +104,7 @@ def measure(
     record(run, marked, path)
     zero_ns = session.get_profiling_start_time_ns()
     profile = Path(session.end_profiling())
-    events = profile_events.read(profile, labels)
+    events = read(profile, labels)
     launches = read_launches(path)
     for each in (profile, path):
         each.unlink()
@@ -154,15 +162,15 @@ def _correlation(event: _Event) -> int:
 
 
 def join(
-    events: profile_events.Events, zero_ns: int, launches: Launches, kernels: int
-) -> tuple[profile_events.RunTable | None, str | None]:
+    events: Events, zero_ns: int, launches: Launches, kernels: int
+) -> tuple[RunTable | None, str | None]:
     """Returns the table of the marked runs, the last of a profile, and a note on its clock.
 
     `zero_ns` is the zero of the profile in ns since 1970, `kernels` the number of its labels. The
     table is None where no shift of the clock puts every run inside its mark.
     """
     count = len(launches.marks)
-    runs = profile_events.run_events(events)[-count:]
+    runs = run_events(events)[-count:]
     begin = zero_ns + events.ts[runs] * _TICK_NS
     least = int((launches.marks[:, 0] - begin).max()) - _TICK_NS
     most = int((launches.marks[:, 1] - begin - events.dur[runs] * _TICK_NS).min())
@@ -178,19 +186,17 @@ def join(
         row[row >= 0], launches.device_us[row >= 0], minlength=len(events)
     ).astype(np.float64)
     stray_us = launches.stray_us + float(launches.device_us[row < 0].sum())
-    table = profile_events.tabulate(
-        replace(events, device_us=device_us, stray_us=stray_us), kernels
-    )
+    table = tabulate(replace(events, device_us=device_us, stray_us=stray_us), kernels)
     return table.take(np.arange(len(table.dur) - count, len(table.dur))), note if shift else None
 
 
-def launching_events(events: profile_events.Events, launches: Launches, zero_ns: int) -> IntArray:
+def launching_events(events: Events, launches: Launches, zero_ns: int) -> IntArray:
     """Returns the position among `events` of the node that made each call; -1 for none.
 
     A node's interval ends up to 2 µs later than its file says. A call of a thread that ran no node
     is looked for among the nodes of all threads.
     """
-    nodes = np.flatnonzero(events.label > profile_events.EXECUTE)
+    nodes = np.flatnonzero(events.label > EXECUTE)
     # a body's nodes start after the node that contains them, or with it and are shorter
     nodes = nodes[np.lexsort((-events.dur[nodes], events.ts[nodes]))]
     at = launches.start_ns - zero_ns
@@ -203,11 +209,7 @@ def launching_events(events: profile_events.Events, launches: Launches, zero_ns:
 
 
 def _fill_innermost(
-    found: IntArray,
-    events: profile_events.Events,
-    nodes: IntArray,
-    at_ns: IntArray,
-    chosen: Sequence[bool] | Any,
+    found: IntArray, events: Events, nodes: IntArray, at_ns: IntArray, chosen: Sequence[bool] | Any
 ) -> None:
     """Sets, for the chosen of the sorted times, the last begun of the nodes that contain it."""
     begin = (events.ts[nodes] * _TICK_NS).tolist()

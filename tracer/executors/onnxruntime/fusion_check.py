@@ -30,7 +30,15 @@ from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value
 from tracer.limits import Limits
-from tracer.records import tensor_match
+from tracer.records.tensor_match import (
+    ANY_ORDER,
+    Candidates,
+    Evidence,
+    NumericTensor,
+    differs_clearly,
+    match,
+    numeric_tensor,
+)
 
 _MAIN = ""
 """The path of the main graph."""
@@ -48,7 +56,7 @@ def evidence(
     limits: Limits,
     progress: Progress,
     register: Sequence[str | Path] = (),
-) -> tensor_match.Evidence:
+) -> Evidence:
     """Returns which tensors of `model` equal each tensor of the graph at `saved` on all `inputs`.
 
     `register` are libraries of operators, which onnxruntime computes on both sides. Raises the
@@ -73,12 +81,12 @@ def evidence(
         for path, comparer in of_graph.items():
             comparer.tensors.clear()
             comparers[path].append(comparer)
-    found: dict[str, tensor_match.Evidence] = {}
+    found: dict[str, Evidence] = {}
     for path, every in comparers.items():
         if len(every) < len(inputs):
             continue
         equal, reordered = every[-1].strongest()
-        found[path] = tensor_match.Evidence(
+        found[path] = Evidence(
             inputs=len(every),
             equal=equal,
             reordered=reordered,
@@ -106,12 +114,10 @@ def _wrong_outputs(
 ) -> Iterator[str]:
     """Yields outputs of the first side that clearly differ from those of the other two."""
     for name in names:
-        ours, unfused, theirs = (tensor_match.numeric_tensor(side[name]) for side in sides)
+        ours, unfused, theirs = (numeric_tensor(side[name]) for side in sides)
         if ours is None or unfused is None or theirs is None:
             continue
-        if tensor_match.match(
-            unfused, theirs, rounded
-        ) is not None and tensor_match.differs_clearly(ours, theirs, rounded):
+        if match(unfused, theirs, rounded) is not None and differs_clearly(ours, theirs, rounded):
             yield name
 
 
@@ -184,23 +190,23 @@ class _Comparer:
         self.not_numeric: set[str] = set()
         self.optimized_kinds: dict[str, _Kind] = {}
         self.model_kinds: dict[str, _Kind] = {}
-        self.tensors: dict[_Kind, tensor_match.NumericTensor] = {}
+        self.tensors: dict[_Kind, NumericTensor] = {}
         self._compared: set[_Kind] = set()
         before = {} if previous is None else previous.optimized_kinds
         for name, value in optimized.items():
-            tensor = tensor_match.numeric_tensor(value)
+            tensor = numeric_tensor(value)
             if tensor is not None:
                 mark = self.optimized_marks[name] = _mark(tensor)
                 kind = self.optimized_kinds[name] = _kind(before.get(name), tensor, mark)
                 self.tensors.setdefault(kind, tensor)
-        self._candidates = tensor_match.Candidates(self.tensors, rounded)
+        self._candidates = Candidates(self.tensors, rounded)
         self.readings: dict[_Kind, dict[_Kind, int]] = {kind: {} for kind in self.tensors}
 
     def compare(self, tensors: Mapping[str, Any]) -> None:
         """Records which tensors of the optimised graph equal these tensors of the model."""
         before = {} if self._previous is None else self._previous.model_kinds
         for name, value in tensors.items():
-            original = tensor_match.numeric_tensor(value)
+            original = numeric_tensor(value)
             if original is None:
                 self.not_numeric.add(name)
                 continue
@@ -213,7 +219,7 @@ class _Comparer:
                 previous = self._reading_before(other, kind)
                 if previous is None:
                     continue
-                reading = tensor_match.match(self.tensors[other], original, self._rounded)
+                reading = match(self.tensors[other], original, self._rounded)
                 if reading is not None:
                     self.readings[other][kind] = max(reading, previous)
 
@@ -229,7 +235,7 @@ class _Comparer:
             best = min(readings.values(), default=0)
             names = [n for other, how in readings.items() if how == best for n in members[other]]
             equal[kind] = tuple(sorted(names, key=places.__getitem__))
-            if best == tensor_match.ANY_ORDER:
+            if best == ANY_ORDER:
                 reordered.add(kind)
         return (
             {name: equal[kind] for name, kind in self.optimized_kinds.items()},
@@ -253,7 +259,7 @@ class _Mark:
     extremes: tuple[float, float]
 
 
-def _mark(tensor: tensor_match.NumericTensor) -> _Mark:
+def _mark(tensor: NumericTensor) -> _Mark:
     digest = hashlib.blake2b(tensor.array.tobytes(), digest_size=16).digest()
     return _Mark(digest, tensor.extremes)
 
@@ -268,7 +274,7 @@ class _Kind:
     digest: bytes
 
 
-def _kind(before: _Kind | None, tensor: tensor_match.NumericTensor, mark: _Mark) -> _Kind:
+def _kind(before: _Kind | None, tensor: NumericTensor, mark: _Mark) -> _Kind:
     return _Kind(before, tensor.array.dtype.str, tensor.array.shape, mark.digest)
 
 
