@@ -24,8 +24,8 @@ from tracer import limits
 from tracer.accumulators.engine.integer_arithmetic import BYTES, Bytes, Dequantize, Finish
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
-from tracer.accumulators.kernels import loaded
 from tracer.accumulators.nodes import ComputeSums
+from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric import parallel, tensors
 from tracer.interpreter.operators import Body, Kernel
 from tracer.interpreter.plan import Plan, Task
@@ -264,7 +264,7 @@ def looked_up(table: Array, x: Array, other: Array | None = None) -> Array:
     """Bytes of a `table` (256, width) by `x`, and by `other` or the last axis of `x`."""
     limits.allow(x.shape, table.dtype)
     out = tensors.empty(x.shape, table.dtype)
-    kernels, table = loaded("tables"), np.ascontiguousarray(table).view(np.uint8)
+    kernels, table = loaded("elementwise"), np.ascontiguousarray(table).view(np.uint8)
     flat = [np.ascontiguousarray(each).reshape(-1).view(np.uint8)
             for each in (x, other, out) if each is not None]  # fmt: skip
     width = table.shape[1] if other is None else 1

@@ -4,8 +4,7 @@
   becomes of their sums;
 - `tally_stores`: statistics of their sums, and the tables that have them;
 - `single_sums`: sums one by one in integers, in any order, by any overflow and rounding;
-- `sum_statistics`: widths, histograms and errors of sums in arrays, and errors of float sums;
-- `tables`: bytes looked up in tables.
+- `sum_statistics`: widths, histograms and errors of sums in arrays, and errors of float sums.
 """
 
 from types import ModuleType

@@ -1,4 +1,4 @@
-"""Work on float32 elements and rows: affine, Relu, Add to Div, rational, quantisation, softmax.
+"""Work on elements and rows: affine, Relu, Add to Div, rational, quantisation, softmax, tables.
 
 Loops run from 0 over slices, or over unsigned indices: numba handles an index that may be negative
 in a way that LLVM does not vectorise.
@@ -12,7 +12,7 @@ import numpy as np
 from numba import types
 
 from tracer.interpreter.compiled_code import READ, WRITTEN, entry, task
-from tracer.interpreter.kernels.argument_types import floats
+from tracer.interpreter.kernels.argument_types import floats, read_only, vector_type
 from tracer.interpreter.kernels.machine_code import helper
 
 _READ = types.Array(types.float32, 1, "C", readonly=True)
@@ -263,3 +263,34 @@ def normalize(words: Any, block: int) -> None:
         for i in range(size):
             target[i] = (source[i] - mean) * inverse * scale[i] + shift[i]
         means[row], inverses[row] = mean, inverse
+
+
+_FLAT_BYTES = read_only(types.uint8)
+_BYTE_TABLE = read_only(types.uint8, 2)
+
+
+@entry(
+    lambda table, x, out: len(table) == 256 and x.size == out.size and x.size % table.shape[1] == 0,
+    types.void(_BYTE_TABLE, _FLAT_BYTES, vector_type(types.uint8)),
+)
+def by_column(table: Any, x: Any, out: Any) -> None:
+    """Writes `table[x[i], i % width]`; `x` is whole rows of a table (256, width)."""
+    width, entries = table.shape[1], table.reshape(table.size)
+    if width == 1:
+        for i in range(x.size):
+            out[i] = entries[np.uintp(x[i])]
+        return
+    for row in range(0, x.size, width):
+        for column in range(width):
+            place = np.uintp(row + column)
+            entry = np.uintp(x[place]) * np.uintp(width) + np.uintp(column)
+            out[place] = entries[entry]
+
+
+@entry(lambda table, x, other, out: table.shape == (256, 256) and x.size == other.size == out.size,
+    types.void(_BYTE_TABLE, _FLAT_BYTES, _FLAT_BYTES, vector_type(types.uint8)))  # fmt: skip
+def by_pair(table: Any, x: Any, other: Any, out: Any) -> None:
+    """Writes `table[x[i], other[i]]`, with a table (256, 256)."""
+    entries = table.reshape(table.size)
+    for i in range(x.size):
+        out[i] = entries[(np.uintp(x[i]) << np.uintp(8)) | np.uintp(other[i])]
