@@ -20,16 +20,8 @@ from tracer.analyzers.compare.numbers import Numbers
 from tracer.analyzers.compare.sweep import WHOLE
 from tracer.analyzers.compare.views.tables import INTERVAL, MARK, interval, ratio
 from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import page as pages
 from tracer.analyzers.views.file_formats.json import records
-from tracer.analyzers.views.page import (
-    Check,
-    Column,
-    Page,
-    Table,
-    name_column,
-    number_column,
-    signed_percent,
-)
 from tracer.analyzers.views.text import duration, time_number, times
 from tracer.records.result import Result
 from tracer.records.trace import INCOMPLETE
@@ -259,8 +251,8 @@ def _slower(
         if row["significant"] and low > above:
             text = (
                 f"{row['name']} is {times(row['ratio'])} times slower than {row['before']}, "
-                f"{signed_percent(low)} to {signed_percent(high)} of time ({INTERVAL}); "
-                f"{_layers(table[table['name'] == row['name']])}"
+                f"{pages.signed_percent(low)} to {pages.signed_percent(high)} of time "
+                f"({INTERVAL}); {_layers(table[table['name'] == row['name']])}"
             )
             return Finding(SLOWER, text, row["name"], row["before"])
     if not whole:
@@ -313,17 +305,17 @@ def _layers(rows: pd.DataFrame) -> str:
     return f"in {'; '.join(told)}{more}"
 
 
-def page(result: Bisection, options: ViewOptions) -> Page:
+def page(result: Bisection, options: ViewOptions) -> pages.Page:
     """What was found, whole runs, and the layers beside each other."""
     whole = result.table[result.table["layer"] == WHOLE].reset_index(drop=True)
     columns = (
-        name_column(result.kind, "name", 0),
-        number_column("time µs", "time_us", time_number, 1, ("time_us",)),
-        Column("÷ before", "ratio", ratio(), 2),
-        Column(INTERVAL, "ratio_low", interval("ratio_low", "ratio_high", times), 3),
-        number_column("÷ first", "ratio_first", times, 4),
-        name_column("values", "values", 5),
-        replace(name_column("does not run", "error", 6), cut="text"),
+        pages.name_column(result.kind, "name", 0),
+        pages.number_column("time µs", "time_us", time_number, 1, ("time_us",)),
+        pages.Column("÷ before", "ratio", ratio(), 2),
+        pages.Column(INTERVAL, "ratio_low", interval("ratio_low", "ratio_high", times), 3),
+        pages.number_column("÷ first", "ratio_first", times, 4),
+        pages.name_column("values", "values", 5),
+        replace(pages.name_column("does not run", "error", 6), cut="text"),
     )
     below = [f"{MARK} differs from the one before (Holm, {LEVEL:.0%} over all runs and layers)"]
     if result.unmeasured:
@@ -331,12 +323,12 @@ def page(result: Bisection, options: ViewOptions) -> Page:
         below.append(f"not measured: {names}; --all shows what changes there and changes back")
     head = tuple(f"{each.fault}: {each.text}" for each in result.findings)
     title = f"{result.subject}, by {result.kind}"
-    tables = [Table(title, columns, whole, tuple(below), head=head)]
+    tables = [pages.Table(title, columns, whole, tuple(below), head=head)]
     tables += [_layers_table(result)] if (result.table["layer"] != WHOLE).any() else []
-    return Page(tuple(tables), result.notes, result.machine)
+    return pages.Page(tuple(tables), result.notes, result.machine)
 
 
-def _layers_table(result: Bisection) -> Table:
+def _layers_table(result: Bisection) -> pages.Table:
     """Returns a row for each layer, the largest significant change first, and a column for each."""
     timed = result.table[result.table["time_us"].notna()]
     timed = timed.drop_duplicates(["name", "layer"])
@@ -346,7 +338,7 @@ def _layers_table(result: Bisection) -> Table:
     rows = pd.DataFrame({"layer": [WHOLE, *(name for name in order.index if name != WHOLE)]})
     named = {name for each in result.faults for name in (each.name, each.before)}
     ranks = sorted(names, key=lambda name: name not in named)  # of narrow terminals, these first
-    columns = [name_column("layer", "layer", 0)]
+    columns = [pages.name_column("layer", "layer", 0)]
     for place, name in enumerate(names):
         own = timed[timed["name"] == name].set_index("layer").reindex(rows["layer"])
         cells = zip(own["time_us"], own["ratio_first"], own["significant"], strict=True)
@@ -355,10 +347,10 @@ def _layers_table(result: Bisection) -> Table:
             for us, first, marked in cells
         ]
         columns.append(
-            Column(name, f"of_{place}", itemgetter(f"of_{place}"), 1 + ranks.index(name))
+            pages.Column(name, f"of_{place}", itemgetter(f"of_{place}"), 1 + ranks.index(name))
         )
     title = f"Time ÷ that of {names[0]}, the largest change first"
-    return Table(title, columns, rows, is_long=True)
+    return pages.Table(title, columns, rows, is_long=True)
 
 
 def table(result: Bisection, options: ViewOptions) -> pd.DataFrame:
@@ -376,9 +368,9 @@ def document(result: Bisection, options: ViewOptions) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def checks(result: Bisection, options: ViewOptions) -> list[Check]:
+def checks(result: Bisection, options: ViewOptions) -> list[pages.Check]:
     """A test for each fault, which fails where it was found."""
     return [
-        Check("bisect", each.fault, each.text, "failure" if each.name else "")
+        pages.Check("bisect", each.fault, each.text, "failure" if each.name else "")
         for each in result.findings
     ]

@@ -30,13 +30,8 @@ from tracer.analyzers.cost.count import (
 )
 from tracer.analyzers.cost.parameters import QuantizedTypes, is_integer, width
 from tracer.analyzers.cost.typed_model import TypedModel, brief_list, executions_per_run
+from tracer.graph import operators
 from tracer.graph.model import Node
-from tracer.graph.operators import (
-    MICROSOFT,
-    PRODUCTS,
-    computes_in_integers,
-    multiplies_packed_integers,
-)
 
 if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Rule
@@ -327,7 +322,11 @@ class _Reader:
 
     def operands(self, node: Node, rule: Rule | None) -> Operands | None:
         """Returns the operands of one node; None where a type is unknown or not a number."""
-        product = PRODUCTS.get(node.op_type) if node.domain in ("", MICROSOFT) else None
+        product = (
+            operators.PRODUCTS.get(node.op_type)
+            if node.domain in ("", operators.MICROSOFT)
+            else None
+        )
         weights = product.weights if product is not None else None
         # both factors of other operators have the type of the first input
         indices = (0, 0 if weights is None else weights)
@@ -335,7 +334,7 @@ class _Reader:
         if not present:
             return None
         factors = [self._factor(node, index, rule) for index in present]
-        if _adder(rule) is None and multiplies_packed_integers(node):
+        if _adder(rule) is None and operators.multiplies_packed_integers(node):
             zeros = (*node.inputs, "")[3]
             if not zeros or self.types.declared(zeros, node.scope) == "uint8":
                 bits = next((a.i for a in node.proto.attribute if a.name == "bits"), 4)
@@ -358,7 +357,7 @@ class _Reader:
         if rule is not None and rule.format is not None:
             weights = index > 0 and self.scales.constant(name, node.scope)
             return f"int{(rule.format.weights if weights else rule.format.activations).bits}"
-        if computes_in_integers(node.op_type):
+        if operators.computes_in_integers(node.op_type):
             return f"int{_DYNAMIC_BITS}"
         return self.types.of(name, node.scope)
 

@@ -11,17 +11,9 @@ import pandas as pd
 from tracer.accumulators.exactness import Exactness
 from tracer.analyzers import toolchains, whatif
 from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import page as pages
 from tracer.analyzers.views.drawing import HIGH, PLAIN, empty_figure, plain
 from tracer.analyzers.views.file_formats.json import fields
-from tracer.analyzers.views.page import (
-    Page,
-    Table,
-    name_column,
-    number_column,
-    record_columns,
-    record_specs,
-    record_table,
-)
 from tracer.analyzers.views.report import Accuracy, Content, RunContent, drawings
 from tracer.analyzers.views.text import plural, score, si
 from tracer.errors import UsageError
@@ -40,7 +32,7 @@ _MOST_REASONS = 5
 _ASKED, _NOT_ASKED = 2, 7
 """Ranks of the widths that the guarantee is about, and of the others."""
 _LAST = ("measure", "energy_before", "energy")
-_COLUMNS = sorted(record_columns(NarrowedNode), key=lambda column: column.field in _LAST)
+_COLUMNS = sorted(pages.record_columns(NarrowedNode), key=lambda column: column.field in _LAST)
 
 _CURVES = ("narrowed", "saturated")
 _FOLDS: dict[str, Fold] = {
@@ -51,7 +43,7 @@ _USUAL = {"parts": 1, "overflows": 0}
 """Columns that are left out where all nodes have this number."""
 
 
-def page(result: Narrowed, options: ViewOptions) -> Page:
+def page(result: Narrowed, options: ViewOptions) -> pages.Page:
     """The scores, each width where there are several, and the nodes."""
     machine = result.settings.get("machine")
     sums = f"registers of {machine}" if machine else f"sums of {result.bits} bits"
@@ -72,27 +64,27 @@ def page(result: Narrowed, options: ViewOptions) -> Page:
         other = {_ASKED: _NOT_ASKED, _NOT_ASKED: _ASKED}
         shown = [replace(each, rank=other.get(each.rank, each.rank)) for each in shown]
     head = (*_sentences(result), *_promises(result))
-    nodes = Table(title, shown, table(result, options), head=head, is_long=True)
+    nodes = pages.Table(title, shown, table(result, options), head=head, is_long=True)
     if len(result.curve) < 2:
-        return Page((nodes,), result.notes)
+        return pages.Page((nodes,), result.notes)
     unit = result.judgement.unit
     rows = pd.DataFrame([asdict(each) for each in result.curve])
     rows["change"] = rows["narrowed"] - result.score
     rows["kept"] = ["kept" if bits == result.bits else "" for bits in rows["bits"]]
     columns = (
-        number_column("bits", "bits", "{:.0f}".format, 0),
-        number_column("narrowed", "narrowed", lambda v: score(v, unit), 1),
-        number_column("change", "change", lambda v: f"{v:+.3g}", 2),
-        number_column("saturated", "saturated", lambda v: score(v, unit), 1),
-        name_column("", "kept", 0),
+        pages.number_column("bits", "bits", "{:.0f}".format, 0),
+        pages.number_column("narrowed", "narrowed", lambda v: score(v, unit), 1),
+        pages.number_column("change", "change", lambda v: f"{v:+.3g}", 2),
+        pages.number_column("saturated", "saturated", lambda v: score(v, unit), 1),
+        pages.name_column("", "kept", 0),
     )
     title = f"{result.model.name} · {whatif.metric(result.judgement)} by width"
-    return Page((Table(title, columns, rows), nodes), result.notes)
+    return pages.Page((pages.Table(title, columns, rows), nodes), result.notes)
 
 
 def table(result: Narrowed, options: ViewOptions) -> pd.DataFrame:
     """A row for each node that sums, in the order of the graph."""
-    return record_table(NarrowedNode, result.nodes)
+    return pages.record_table(NarrowedNode, result.nodes)
 
 
 def document(result: Narrowed, options: ViewOptions) -> dict[str, Any]:
@@ -189,7 +181,7 @@ def report(result: Narrowed, options: ViewOptions) -> Content:
         page=shown,
         runs=(run,),
         graphs=graphs,
-        specs=record_specs(NarrowedNode, _FOLDS),
+        specs=pages.record_specs(NarrowedNode, _FOLDS),
         accuracy=tuple(
             Accuracy(0, metric, unit, widths, values, (), "", {"kept": result.bits}, name)
             for name, values in scores

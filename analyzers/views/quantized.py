@@ -6,15 +6,8 @@ from typing import Any
 import pandas as pd
 
 from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import page as pages
 from tracer.analyzers.views.file_formats.json import fields
-from tracer.analyzers.views.page import (
-    Column,
-    Page,
-    Table,
-    number_column,
-    record_columns,
-    record_table,
-)
 from tracer.analyzers.views.report import Content, RunContent, drawings
 from tracer.analyzers.views.text import decibels, score
 from tracer.graph import stored_weights
@@ -36,7 +29,7 @@ _SPECS = (
 )  # fmt: skip
 
 
-def page(result: Quantized, options: ViewOptions) -> Page:
+def page(result: Quantized, options: ViewOptions) -> pages.Page:
     """The accuracy, and the layers by the noise that they add."""
     layers = table(result, options).sort_values("added_noise", ascending=False, kind="stable")
     head = []
@@ -71,13 +64,13 @@ def page(result: Quantized, options: ViewOptions) -> Page:
             f"{settings['activation_type']} activations · {settings['format']}, "
             f"{settings['method']} of {settings['calibrate']}"
         )
-    shown = Table(title, _COLUMNS, layers, head=tuple(head), is_long=True)
-    return Page((shown,), result.notes)
+    shown = pages.Table(title, _COLUMNS, layers, head=tuple(head), is_long=True)
+    return pages.Page((shown,), result.notes)
 
 
 def table(result: Quantized, options: ViewOptions) -> pd.DataFrame:
     """A row for each layer, in the order of the graph; its worst channel in three columns."""
-    rows = record_table(LayerError, result.layers).drop(columns="worst_channel")
+    rows = pages.record_table(LayerError, result.layers).drop(columns="worst_channel")
     for name, field, dtype in _CHANNEL:
         cells = [getattr(layer.worst_channel, field, None) for layer in result.layers]
         rows[name] = pd.Series(cells, dtype=dtype)
@@ -144,6 +137,6 @@ _CHANNEL = (
 )
 """Columns of the worst channel of a layer, the fields of its record, and their types."""
 
-_WORST = number_column("worst channel dB", "worst_channel_db", decibels, 5)
-*_DECLARED, _NOISE = record_columns(LayerError)
-_COLUMNS: tuple[Column, ...] = (*_DECLARED, _WORST, _NOISE)
+_WORST = pages.number_column("worst channel dB", "worst_channel_db", decibels, 5)
+*_DECLARED, _NOISE = pages.record_columns(LayerError)
+_COLUMNS: tuple[pages.Column, ...] = (*_DECLARED, _WORST, _NOISE)

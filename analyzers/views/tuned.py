@@ -8,16 +8,8 @@ from typing import Any
 import pandas as pd
 
 from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import page as pages
 from tracer.analyzers.views.file_formats.json import fields
-from tracer.analyzers.views.page import (
-    Column,
-    Page,
-    Row,
-    Table,
-    number_column,
-    record_columns,
-    record_table,
-)
 from tracer.analyzers.views.report import Content, RunContent
 from tracer.analyzers.views.text import exponent, plural
 from tracer.errors import UsageError
@@ -30,7 +22,7 @@ _LONGEST = 34
 """Characters of a verdict that a row has room for; the reason of a failure is whole in files."""
 
 
-def page(result: Tuned, options: ViewOptions) -> Page:
+def page(result: Tuned, options: ViewOptions) -> pages.Page:
     """The combination, the trials, and the lines that open the session."""
     rows = table(result, options)
     code = [f"    {line}" for line in (*result.commands, *result.code)]
@@ -41,13 +33,13 @@ def page(result: Tuned, options: ViewOptions) -> Page:
     if result.plan.steps and not result.trials:
         what = "changes made, not measured"
     title = f"{result.model.name} · {what}"
-    tried = Table(title, _COLUMNS, rows, lines=lines, head=(_sentence(result),), is_long=True)
-    return Page((tried,), result.notes)
+    tried = pages.Table(title, _COLUMNS, rows, lines=lines, head=(_sentence(result),), is_long=True)
+    return pages.Page((tried,), result.notes)
 
 
 def table(result: Tuned, options: ViewOptions) -> pd.DataFrame:
     """A row for each form of a change, those that were kept first."""
-    rows = record_table(Trial, result.trials)
+    rows = pages.record_table(Trial, result.trials)
     speedups = [trial.speedup or Speedup(*[math.nan] * 3) for trial in result.trials]
     rows["speedup"] = pd.Series([each.ratio for each in speedups], dtype="float64")
     rows["speedup_low"] = pd.Series([each.low for each in speedups], dtype="float64")
@@ -148,18 +140,18 @@ def _times(value: float) -> str:
     return f"{value:.3g}x" if value < 10 else f"{value:.0f}x"
 
 
-def _range(row: Row) -> str:
+def _range(row: pages.Row) -> str:
     low, high = row["speedup_low"], row["speedup_high"]
     return "" if pd.isna(low) else f"{_times(low)} to {_times(high)}"
 
 
-_DECLARED = record_columns(Trial)
+_DECLARED = pages.record_columns(Trial)
 _COLUMNS = (
     *_DECLARED[:2],
-    number_column("speed-up", "speedup", _times, 1),
-    Column("99 % interval", "speedup_low", _range, 3),
+    pages.number_column("speed-up", "speedup", _times, 1),
+    pages.Column("99 % interval", "speedup_low", _range, 3),
     *_DECLARED[2:],
-    Column(
+    pages.Column(
         "result", "verdict", lambda r: shorten(str(r["verdict"]), _LONGEST, placeholder=" …"), 0
     ),
 )

@@ -11,15 +11,8 @@ import pandas as pd
 from tracer.analyzers import whatif
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import drawing
+from tracer.analyzers.views import page as pages
 from tracer.analyzers.views.file_formats.json import fields, records
-from tracer.analyzers.views.page import (
-    Page,
-    Table,
-    name_column,
-    number_column,
-    record_columns,
-    record_table,
-)
 from tracer.analyzers.views.text import FORMATS, percent, plural, score, si
 from tracer.records.whatif import AccumulatorSweep, SweptAccumulator
 
@@ -30,7 +23,7 @@ _INCHES, _BAR_INCHES = (8.0, 1.4), 0.28
 """Width of a chart, its height without bars, and the height of a bar."""
 
 
-def page(result: AccumulatorSweep, options: ViewOptions) -> Page:
+def page(result: AccumulatorSweep, options: ViewOptions) -> pages.Page:
     """The answer in words, and a row for each accumulator."""
     rows, unit = table(result, options), result.judgement.unit
     sufficient, cheapest = result.sufficient, result.cheapest
@@ -38,7 +31,7 @@ def page(result: AccumulatorSweep, options: ViewOptions) -> Page:
         "cheapest" if row is cheapest else "within" if row in sufficient else ""
         for row in result.rows
     ]
-    accumulator, operands, scores, sums, *errors, energy = record_columns(
+    accumulator, operands, scores, sums, *errors, energy = pages.record_columns(
         SweptAccumulator,
         {**FORMATS, "score": lambda value: score(value, unit)},
         metric=whatif.metric(result.judgement),
@@ -47,20 +40,20 @@ def page(result: AccumulatorSweep, options: ViewOptions) -> Page:
     change = "{:+.2f}".format if unit == "%" else "{:+.3g}".format
     columns = (
         accumulator,
-        name_column("", "answer", 1),
+        pages.name_column("", "answer", 1),
         operands,
         scores,
-        number_column("change", "change", change, 3),
-        number_column("overflow", "overflow_share", percent, 5),
+        pages.number_column("change", "change", change, 3),
+        pages.number_column("overflow", "overflow_share", percent, 5),
         *errors,
         energy,
-        number_column("saved", "saved", percent, 10),
+        pages.number_column("saved", "saved", percent, 10),
         sums,
     )
     title = f"{result.model.name} · {plural(len(result.rows), 'accumulator')}"
-    shown = Table(title, columns, rows, head=tuple(_sentences(result)))
+    shown = pages.Table(title, columns, rows, head=tuple(_sentences(result)))
     notes = (*result.notes, whatif.basis_text(result.energy))
-    return Page((shown,), notes, result.environment.summary)
+    return pages.Page((shown,), notes, result.environment.summary)
 
 
 def table(result: AccumulatorSweep, options: ViewOptions) -> pd.DataFrame:
@@ -68,7 +61,7 @@ def table(result: AccumulatorSweep, options: ViewOptions) -> pd.DataFrame:
 
     `saved` is the share that it saves of the first known energy.
     """
-    rows = record_table(SweptAccumulator, result.rows)
+    rows = pages.record_table(SweptAccumulator, result.rows)
     rows.insert(3, "change", rows["score"] - result.score)
     rows["overflow_share"] = rows["overflow_outputs"] / rows["outputs"].where(rows["outputs"] > 0)
     rows["saved"] = 1 - rows["energy"] / next(iter(rows["energy"].dropna()), math.nan)

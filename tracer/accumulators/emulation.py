@@ -16,19 +16,11 @@ from tracer.accumulators.engine.node_pass import KeptPasses
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.nodes import ComputeSums, RunOperator, float_lowerings, lowerings, rules_of
+from tracer.accumulators.spec import policy as policies
 from tracer.accumulators.spec.accumulator import Accumulator, ByOperands
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat, Scaling, operand_format
-from tracer.accumulators.spec.policy import (
-    PARTLY,
-    Entry,
-    Policy,
-    Rule,
-    first_matches,
-    multiplies,
-    reason_to_stay_wide,
-)
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums, FloatTally
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import ModelError, UsageError
@@ -60,7 +52,7 @@ class AccumulatorEmulation:
     the operands of a node; ModelError for an entry whose nodes have no such arithmetic.
     """
 
-    def __init__(self, model: Model, policy: Policy) -> None:
+    def __init__(self, model: Model, policy: policies.Policy) -> None:
         self._model = model
         self._computing: dict[str, Compute] = {}
         self._quantized: dict[str, ComputeSums | None] = {}
@@ -73,7 +65,7 @@ class AccumulatorEmulation:
         self._scales = TensorScales(model)
         self._room = MemoryBudget()
         """Bytes for constants that are kept: prepared, or cast once."""
-        self.float_rules: dict[str, Rule] = {}
+        self.float_rules: dict[str, policies.Rule] = {}
         """The rules of the nodes with float accumulators by key, with the operands of each."""
         for node in model.nodes:
             try:
@@ -83,7 +75,7 @@ class AccumulatorEmulation:
             else:
                 if compute is not None:
                     self._computing[node.key] = compute
-        self._check(first_matches(policy.accumulators, model.nodes))
+        self._check(policies.first_matches(policy.accumulators, model.nodes))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -92,7 +84,7 @@ class AccumulatorEmulation:
 
         Nodes that multiply come first, apart from those that only add.
         """
-        products = {node.key for node in self._model.nodes if multiplies(node)}
+        products = {node.key for node in self._model.nodes if policies.multiplies(node)}
         integers = {
             key for key in self._unfit if isinstance(self._rules[key].accumulator, Accumulator)
         }
@@ -195,8 +187,8 @@ class AccumulatorEmulation:
             lowering = lowerings().get(operator)
             if lowering is not None:
                 summing = lowering(NodeOperands(node, attributes, self._scales, rule.format))
-                if node.op_type in PARTLY:
-                    self._partly[node.key] = NoIntegerForm(PARTLY[node.op_type])
+                if node.op_type in policies.PARTLY:
+                    self._partly[node.key] = NoIntegerForm(policies.PARTLY[node.op_type])
                 self._quantized[node.key] = summing if rule.format is None else None
                 self._runners[node.key] = SumRunner(rule.accumulator, KeptPasses(self._room))
                 return lambda inputs, _: summing(inputs, self._runner(node.key)).outputs
@@ -209,16 +201,16 @@ class AccumulatorEmulation:
                 self.float_rules[node.key] = replace(rule, operands=operands.format)
                 self._quantized[node.key] = None
                 return lambda inputs, run_operator: compute(inputs, runner, run_operator)
-        if not multiplies(node):
+        if not policies.multiplies(node):
             return None
         if isinstance(rule.accumulator, Accumulator):
-            why, remedy = reason_to_stay_wide(node)
+            why, remedy = policies.reason_to_stay_wide(node)
             raise NoIntegerForm(why, remedy=remedy)
         names = sorted({name for _, name in float_lowerings()})
         raise NoIntegerForm(f"float accumulators add products of {', '.join(names)} alone")
 
     def _float_operands(
-        self, node: Node, rule: Rule, attributes: Mapping[str, Any]
+        self, node: Node, rule: policies.Rule, attributes: Mapping[str, Any]
     ) -> tuple[FloatOperands, FloatRunner]:
         """Returns the operands of a node in the format of its accumulator, and its runner.
 
@@ -269,7 +261,7 @@ class AccumulatorEmulation:
     def _types(self) -> TensorTypes:
         return infer(self._model, {})
 
-    def _check(self, matches: Mapping[str, Entry[Any]]) -> None:
+    def _check(self, matches: Mapping[str, policies.Entry[Any]]) -> None:
         """Raises ModelError for an entry of the policy that narrows no node."""
         entries: dict[str, list[str]] = defaultdict(list)
         for key, entry in matches.items():

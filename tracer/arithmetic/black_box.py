@@ -15,16 +15,9 @@ from typing import Any
 import numpy as np
 
 from tracer.accumulators import hardware
-from tracer.accumulators.spec import Register, orders
+from tracer.accumulators.spec import Register, float_accumulator, orders
 from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
 from tracer.accumulators.spec.block_fma import BlockFma
-from tracer.accumulators.spec.float_accumulator import (
-    FORMAT_NAMES,
-    FloatAccumulator,
-    FloatFormat,
-    float_format,
-    is_float_format,
-)
 from tracer.arithmetic.kernel import LEAST_RESULTS
 from tracer.arithmetic.trees import branches_of, drawn
 from tracer.errors import InputError, UsageError
@@ -40,7 +33,8 @@ _ALIKE = 8
 """Vectors in which the same terms cancel."""
 _HINT = (
     f"They are {', '.join(_INTEGERS)}, a range such as -100:100, float64, float32, float16, "
-    f"{', '.join(FORMAT_NAMES)} or eXmY; uint8/int8 sets the first and the second vector."
+    f"{', '.join(float_accumulator.FORMAT_NAMES)} or eXmY; "
+    "uint8/int8 sets the first and the second vector."
 )
 
 
@@ -54,7 +48,7 @@ class Numbers:
     dtype: np.dtype[Any]
     low: int = 0
     high: int = 0
-    format: FloatFormat | None = None
+    format: float_accumulator.FloatFormat | None = None
 
     @classmethod
     def read(cls, text: str, terms: int) -> Numbers:
@@ -65,10 +59,10 @@ class Numbers:
             info = np.iinfo(text)
             return cls(np.dtype(text), int(info.min), int(info.max))._limited(text, terms)
         name = _NUMPY_FLOATS.get(text, text)
-        if not is_float_format(name):
+        if not float_accumulator.is_float_format(name):
             raise UsageError(f"operands '{text}'", _HINT)
         dtype = text if text in ("float16", "float64") else "float32"
-        return cls(np.dtype(dtype), format=float_format(name))
+        return cls(np.dtype(dtype), format=float_accumulator.float_format(name))
 
     def _limited(self, text: str, terms: int) -> Numbers:
         """Returns the numbers whose sums of products stay within 64 bits."""
@@ -336,7 +330,7 @@ class Finding:
     @classmethod
     def of(
         cls, accumulator: AnyAccumulator, count: int, note: str = "",
-        result: FloatFormat | None = None,
+        result: float_accumulator.FloatFormat | None = None,
     ) -> Finding:  # fmt: skip
         """Returns the finding that `count` terms are added as in an accumulator.
 
@@ -365,7 +359,7 @@ def words(accumulator: AnyAccumulator) -> str:
             register = _register_words(Register(accumulator.bits, accumulator.overflow))
             text = f"{order_words(accumulator.order)}, in a register of {register}"
             return "; ".join([text, *_product_words(accumulator)])
-        case FloatAccumulator():
+        case float_accumulator.FloatAccumulator():
             order = order_words(accumulator.order)
             if accumulator.chunk:
                 order = f"in chunks of {accumulator.chunk} terms, then the chunks"

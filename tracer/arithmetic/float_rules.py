@@ -31,12 +31,7 @@ from tracer.accumulators.spec.float_accumulator import (
 from tracer.accumulators.spec.orders import Terms
 from tracer.arithmetic import float_probes, sums, trees
 from tracer.arithmetic.black_box import BlackBox, Finding, order_words
-from tracer.arithmetic.float_probes import (
-    SINGLE_FRACTION,
-    Candidate,
-    Probes,
-    are_operands,
-)
+from tracer.arithmetic.float_probes import SINGLE_FRACTION, Candidate, Probes, are_operands
 from tracer.arithmetic.integer_search import named_orders, tile_orders
 from tracer.arithmetic.kernel import LEAST_RESULTS, Facts, NotKnown
 from tracer.errors import UsageError

@@ -16,14 +16,7 @@ import click
 import cloup
 from click.core import ParameterSource
 
-from tracer.analyzers.options import (
-    DEFAULT_TOP,
-    GROUPINGS,
-    NODE_GROUPINGS,
-    ViewOptions,
-    refuse_depth,
-    sort_column,
-)
+from tracer.analyzers import options as view_options
 from tracer.api import _calls
 from tracer.cli import _types
 from tracer.cli._command import Option
@@ -366,12 +359,12 @@ def to_output(
 
     if is_verbose():
         shown["notes"] = True
-    options = ViewOptions(**shown)
-    refuse_depth(options.by, options.depth)
+    options = view_options.ViewOptions(**shown)
+    view_options.refuse_depth(options.by, options.depth)
     if options.expand and options.by != "node":
         raise UsageError("--expand shows nodes", "Give it with --by node.")
     if options.sort is not None:
-        sort_column(options.sort, options.by)
+        view_options.sort_column(options.sort, options.by)
     stdout = (["json:-"] if as_json else []) + (["csv:-"] if as_csv else [])
     if options.redact and options.with_paths:
         raise UsageError("--redact and --with-paths together", "Leave out one of them.")
@@ -387,7 +380,7 @@ SORT = cloup.option(
     help="Sort the rows by this column, as its header or its name in files: total, macs, index.  "
     "[default: time]",
 )  # fmt: skip
-TOP = top(f"{DEFAULT_TOP} on a terminal, all in files")
+TOP = top(f"{view_options.DEFAULT_TOP} on a terminal, all in files")
 NOTES = cloup.option("--notes", is_flag=True, help="Show all notes, not only the most important.")
 TOLERANCE = tolerance(
     "by type and depth; for float32 1.2e-4 * the square root of the operators in a row",
@@ -448,10 +441,11 @@ def _trace_view(groupings: Sequence[str], rows: str) -> Decorator:
 
 
 TRACE_VIEW = _trace_view(
-    NODE_GROUPINGS, "a node, the nodes of an operator, module or source line, or a kernel"
+    view_options.NODE_GROUPINGS,
+    "a node, the nodes of an operator, module or source line, or a kernel",
 )
 SUMS_VIEW = _trace_view(
-    GROUPINGS,
+    view_options.GROUPINGS,
     "a node, the nodes of an operator, module or source line, a kernel, or (with narrow "
     "accumulators) a sample",
 )

@@ -15,17 +15,8 @@ import onnx
 from tracer.errors import ModelError, TracerError
 from tracer.graph import element_types, stored_weights, tensor_type
 from tracer.graph.model import Model, Node, describe
+from tracer.interpreter import fallback as fallbacks
 from tracer.interpreter import operators, values
-from tracer.interpreter.fallback import (
-    Fallback,
-    has_body,
-    has_reference,
-    instantiate,
-    local_functions,
-    reference_kernel,
-    refusal,
-    standard_function,
-)
 from tracer.interpreter.operators import Body, Kernel, NodeContext, Operator, Registry, standard
 from tracer.interpreter.values import Value
 from tracer.support.types import Array, type_text
@@ -121,7 +112,7 @@ class Planner:
 
     def __init__(
         self, model: Model, own: Registry, folder: Path | None, wrap_kernel: WrapKernel | None =
-        None, fallback: Fallback | None = None,
+        None, fallback: fallbacks.Fallback | None = None,
     ) -> None:  # fmt: skip
         self._model = model
         self._own = own
@@ -130,7 +121,7 @@ class Planner:
         self._wrap_kernel = wrap_kernel
         self._fallback = fallback
         self._is_large = stored_weights.is_large(model)
-        self._functions = local_functions(model)
+        self._functions = fallbacks.local_functions(model)
         self._nodes: dict[str, list[Node]] = defaultdict(list)
         for node in model.nodes:
             self._nodes[node.scope.path].append(node)
@@ -142,7 +133,9 @@ class Planner:
         for node in self._model.nodes:
             opset = self._opset(node)
             known = self._operator(node, opset) is not None or self._local(node) is not None
-            if not (known or has_reference(node, opset) or has_body(node, opset)):
+            if not (
+                known or fallbacks.has_reference(node, opset) or fallbacks.has_body(node, opset)
+            ):
                 found.append(node)
         return tuple(found)
 
@@ -154,7 +147,7 @@ class Planner:
         fallback, opsets = self._fallback, self._model.opsets
         missing = [n for n in self.uncomputed if fallback is None or fallback.refuses(n, opsets)]
         if missing:
-            raise refusal(self._model, missing, fallback)
+            raise fallbacks.refusal(self._model, missing, fallback)
         plan = self._graph(self._model.graph, self._model.root)
         for name in plan.captures:
             raise ModelError(f"{self._model.name}: no node computes the value '{name}'")
@@ -245,10 +238,10 @@ class Planner:
         local = self._local(node)
         if local is not None:
             return None, self._expansion(node, opset, local)
-        kernel = reference_kernel(node, opset, self._model.opsets)
+        kernel = fallbacks.reference_kernel(node, opset, self._model.opsets)
         if kernel is not None:
             return kernel, None
-        if has_body(node, opset):
+        if fallbacks.has_body(node, opset):
             return None, self._expansion(node, opset, None)
         assert self._fallback is not None  # `plan` refuses the node without
         return self._fallback.kernel(node, self._model, fixed), None
@@ -260,8 +253,8 @@ class Planner:
         def expand(inputs: Sequence[Value]) -> Plan:
             types = tuple(type_text(value) for value in inputs)
             if types not in plans:
-                body = function or standard_function(node, self._model.opsets, inputs)
-                called = instantiate(body, node, opset)
+                body = function or fallbacks.standard_function(node, self._model.opsets, inputs)
+                called = fallbacks.instantiate(body, node, opset)
                 inner = Planner(called, self._own, None, fallback=self._fallback)
                 inner._functions = self._functions
                 plans[types] = inner.plan()

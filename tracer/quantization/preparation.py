@@ -28,12 +28,7 @@ from tracer.errors import ModelError, UsageError
 from tracer.executors.onnxruntime import sessions
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading, stored_weights
-from tracer.graph.model import (
-    Model,
-    canonical_domain,
-    encoded,
-    graphs,
-)
+from tracer.graph.model import Model, canonical_domain, encoded, graphs
 from tracer.graph.operators import quantized_node
 from tracer.graph.provenance import module_of, pass_on_metadata
 from tracer.interpreter.interpreter import Interpreter

@@ -22,22 +22,13 @@ from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.containment.activity import Progress, silent
 from tracer.graph.model import Model
 from tracer.records.whatif import Evaluation, NodeOverflows, ShardBaseline, WideBatch, Widths
-from tracer.scaling.pool import (
-    Job,
-    Pool,
-    SerialPool,
-    Shard,
-    Task,
-    collect_results,
-    cut_shards,
-    equal_size,
-)
+from tracer.scaling import pool as pools
 from tracer.storage.whatif_file import BASELINE, EVERY, SIZE, KeptShards, WhatIfFile, evaluation_of
 from tracer.support.types import Array
 from tracer.whatif import shard_runs
 from tracer.whatif.criteria import Deadline
 
-_Begun = dict[int, "tuple[Task, Future[shard_runs.ShardEvaluation]]"]
+_Begun = dict[int, "tuple[pools.Task, Future[shard_runs.ShardEvaluation]]"]
 """An evaluation whose shards run: the task of each shard that changes, by its number."""
 _QUEUED = 2
 """Tasks for each worker while evaluations are sure to be asked for: one runs, one waits."""
@@ -73,8 +64,8 @@ class Evaluator:
 
     def __init__(
         self,
-        job: Job,
-        pool: Pool,
+        job: pools.Job,
+        pool: pools.Pool,
         batches: int | None = None,
         *,
         deadline: Deadline | None = None,
@@ -90,13 +81,15 @@ class Evaluator:
         self._begun: dict[tuple[Widths, bool], _Begun] = {}
         self._expected: list[tuple[Widths, bool]] = []
         self._asked: Sequence[Future[Any]] = ()
-        self._shards: tuple[Shard, ...] = (Shard(),)  # one where tasks run in this process
+        self._shards: tuple[pools.Shard, ...] = (
+            pools.Shard(),
+        )  # one where tasks run in this process
         if pool.workers and batches is not None and batches > 1:
             size = self._kept.read(EVERY, SIZE, int)
             if size is None:
-                size = equal_size(pool, self._job, "measure", batches, progress)
+                size = pools.equal_size(pool, self._job, "measure", batches, progress)
                 self._kept.keep(EVERY, SIZE, size)
-            self._shards = cut_shards(batches, size)
+            self._shards = pools.cut_shards(batches, size)
         parts, sums = self._measured()
         self._widths = dict(parts[0].widths)
         self._node_steps = parts[0].steps
@@ -193,7 +186,7 @@ class Evaluator:
             if not (needed > own).any():
                 continue
             request = shard_runs.ShardRequest(widths, needed, counted, near)
-            task = Task(self._job, "evaluate", (shard, request), number, urgent)
+            task = pools.Task(self._job, "evaluate", (shard, request), number, urgent)
             stored = self._kept.read(shard, question, shard_runs.ShardEvaluation)
             future = (
                 self._pool.submit(task) if stored is None else Future[shard_runs.ShardEvaluation]()
@@ -229,7 +222,7 @@ class Evaluator:
             self._deadline.check()
             self._begin_expected()
 
-        return collect_results(futures, progress, keep, check)
+        return pools.collect_results(futures, progress, keep, check)
 
     def _overflows(
         self, parts: Mapping[int, shard_runs.ShardEvaluation]
@@ -274,7 +267,7 @@ class Evaluator:
             if stored is not None:
                 parts[number] = folded(stored)
         missing = [number for number in range(len(self._shards)) if number not in parts]
-        tasks = [Task(self._job, "measure", (self._shards[each],), each) for each in missing]
+        tasks = [pools.Task(self._job, "measure", (self._shards[each],), each) for each in missing]
         measured = self._collected([self._pool.submit(task) for task in tasks], keep)
         parts.update(zip(missing, measured, strict=True))
         return [parts[number] for number in range(len(parts))], sums
@@ -291,7 +284,7 @@ def local(
 ) -> Evaluator:
     """Returns an evaluator in this process; each call of `data` returns the same batches."""
     job = shard_runs.BatchesJob(shard_runs.Arithmetic(model, policy, memory=memory), data, scoring)
-    return Evaluator(job, SerialPool(threads))
+    return Evaluator(job, pools.SerialPool(threads))
 
 
 class EvaluationCache:

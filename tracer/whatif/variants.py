@@ -19,15 +19,8 @@ import onnx
 
 from tracer.accumulators.nodes import rules_of
 from tracer.accumulators.spec import NARROWEST
+from tracer.accumulators.spec import policy as policies
 from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.policy import (
-    POLICY_FILE,
-    Entry,
-    Policy,
-    as_policy,
-    first_matches,
-    split_entries,
-)
 from tracer.analyzers.energy import EnergyModel
 from tracer.analyzers.views.redaction import bare_text
 from tracer.containment import signals
@@ -190,7 +183,7 @@ class VariantRunner:
         self._accumulator = accumulator
         self._file = file
         self._progress = progress
-        policy = as_policy(task.plan.policy(accumulator), task.options.fixed)
+        policy = policies.as_policy(task.plan.policy(accumulator), task.options.fixed)
         self._policy, self._orders = runtime_orders.find_orders(
             policy, graph.model, lambda: next(task.dataset.batches(task.options.batch)).inputs
         )
@@ -411,10 +404,10 @@ _HINT = (
 class WidthPlan:
     """Widths by pattern, in ascending order; the first entry that matches a node applies."""
 
-    entries: tuple[Entry[tuple[int, ...]], ...]
+    entries: tuple[policies.Entry[tuple[int, ...]], ...]
 
     @property
-    def swept(self) -> Entry[tuple[int, ...]]:
+    def swept(self) -> policies.Entry[tuple[int, ...]]:
         """The entry that is swept: the last with several widths, else the last. Others are pins."""
         several = [entry for entry in self.entries if len(entry.value) > 1]
         return (several or self.entries)[-1]
@@ -428,11 +421,13 @@ class WidthPlan:
     def __str__(self) -> str:
         return ",".join(entry.text for entry in self.entries)
 
-    def policy(self, accumulator: Accumulator) -> Policy:
+    def policy(self, accumulator: Accumulator) -> policies.Policy:
         """Returns `accumulator` for the nodes that the plan names, at their widest width."""
-        return Policy(
+        return policies.Policy(
             tuple(
-                Entry(entry.pattern, replace(accumulator, bits=entry.value[-1]), entry.text)
+                policies.Entry(
+                    entry.pattern, replace(accumulator, bits=entry.value[-1]), entry.text
+                )
                 for entry in self.entries
             )
         )
@@ -442,7 +437,9 @@ class WidthPlan:
 
         Raises UsageError for an entry that matches no node.
         """
-        patterns = {key: entry.pattern for key, entry in first_matches(self.entries, nodes).items()}
+        patterns = {
+            key: entry.pattern for key, entry in policies.first_matches(self.entries, nodes).items()
+        }
         pinned = [entry for entry in self.entries if entry is not self.swept]
         for combination in itertools.product(*(entry.value for entry in pinned)):
             bits = {entry.pattern: b for entry, b in zip(pinned, combination, strict=True)}
@@ -459,10 +456,10 @@ def read_widths(widths: str | Sequence[int]) -> WidthPlan:
     for other text, and for an empty range.
     """
     text = widths if isinstance(widths, str) else ",".join(map(str, widths))
-    if text.strip().endswith(POLICY_FILE):
+    if text.strip().endswith(policies.POLICY_FILE):
         raise UsageError(f"{text.strip()}: a policy file has one width for each node", _HINT)
     parts: dict[str, list[tuple[str, range]]] = {}
-    for entry, pattern, span in split_entries(text, _HINT):
+    for entry, pattern, span in policies.split_entries(text, _HINT):
         match = _RANGE.fullmatch(span)
         if match is None:
             raise UsageError(f"accumulator '{entry}': '{span}' is no width and no range", _HINT)
@@ -477,5 +474,5 @@ def read_widths(widths: str | Sequence[int]) -> WidthPlan:
     for pattern, entries in parts.items():
         values = {bits for _, part in entries for bits in part}
         texts = ",".join(entry for entry, _ in entries)
-        merged.append(Entry(pattern, tuple(sorted(values)), texts))
+        merged.append(policies.Entry(pattern, tuple(sorted(values)), texts))
     return WidthPlan(tuple(merged))

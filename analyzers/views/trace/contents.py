@@ -18,20 +18,9 @@ from tracer.analyzers.overflow import by_width, channels, widths
 from tracer.analyzers.roofline import INT8, arithmetic, shown_peaks
 from tracer.analyzers.timing import coverage, empty, wall, wall_interval
 from tracer.analyzers.views import environment
+from tracer.analyzers.views import report as reports
 from tracer.analyzers.views.file_formats.json import fields, records
 from tracer.analyzers.views.page import Page, Table
-from tracer.analyzers.views.report import (
-    Content,
-    Finding,
-    Kind,
-    Roofline,
-    Roofs,
-    RunContent,
-    Sum,
-    Widths,
-    drawings,
-    texts,
-)
 from tracer.analyzers.views.text import without_prefix
 from tracer.analyzers.views.trace import phases
 from tracer.analyzers.views.trace.charts import points
@@ -154,10 +143,10 @@ _INTERPRETERS = ("reference", "emulated", "narrowed")
 """Executors whose times are those of an interpreter."""
 
 
-def report(trace: Trace, options: ViewOptions) -> Content:
+def report(trace: Trace, options: ViewOptions) -> reports.Content:
     """Returns what a report shows of a trace; the options fold only what scripts do not show."""
     shown = sections(trace)
-    graphs, (graph,) = drawings([trace.model])
+    graphs, (graph,) = reports.drawings([trace.model])
     by_section = [tuple(tables(trace, section, options)) for section in shown]
     page = Page(
         tuple(table for some in by_section for table in some),
@@ -166,7 +155,7 @@ def report(trace: Trace, options: ViewOptions) -> Content:
     )
     runs = [s.run for s in shown if s.run is not None]
     labels = distinctions(runs) if runs else ("",)
-    kind: Kind = "profile" if trace.runs else "count"
+    kind: reports.Kind = "profile" if trace.runs else "count"
     if trace.runs and all(run.executor in _INTERPRETERS for run in trace.runs):
         kind = "interpret"
     first = {}
@@ -176,7 +165,7 @@ def report(trace: Trace, options: ViewOptions) -> Content:
         first = {"view": "overflow", "sort": column, "color": "overflow_share" if over else column}
     elif kind == "interpret":
         first = {"view": "errors", "sort": "rel_error_p99", "color": "rel_error_p99"}
-    return Content(
+    return reports.Content(
         title=page.tables[0].title if page.tables else trace.model.name,
         kind=kind,
         page=page,
@@ -187,7 +176,7 @@ def report(trace: Trace, options: ViewOptions) -> Content:
             for section, label, some in zip(shown, labels, by_section, strict=True)
         ),
         graphs=graphs,
-        sources=texts(trace.nodes["source"]),
+        sources=reports.texts(trace.nodes["source"]),
         environment=environment.machine_fields(trace.environment),
         notes=trace.notes,
         first=first,
@@ -201,7 +190,7 @@ def lines(tables: Iterable[Table]) -> tuple[str, ...]:
 
 def run_content(
     trace: Trace, section: Section, label: str, lines: tuple[str, ...], graph: int | None
-) -> RunContent:
+) -> reports.RunContent:
     """Returns the rows of one run with what is computed from them.
 
     `lines` are in the head, `graph` is the position of its graph in the report.
@@ -216,8 +205,8 @@ def run_content(
         int8 = peaks.int8.rate if peaks.int8 else None
         shown = shown_peaks(peaks, run).items()
         others = {kind: peak.rate for kind, peak in shown if kind not in ("float32", INT8)}
-        roofs = Roofs(peaks.float32.rate, int8, peaks.memory.rate, peaks.threads, others)
-    return RunContent(
+        roofs = reports.Roofs(peaks.float32.rate, int8, peaks.memory.rate, peaks.threads, others)
+    return reports.RunContent(
         label=label,
         title=headline(trace, section),
         lines=lines,
@@ -227,7 +216,9 @@ def run_content(
         prefix=without_prefix(nodes["node"].tolist())[1],
         sum=_sum(run, nodes) if run is not None and not run.is_emulated else None,
         findings=tuple(
-            Finding(each.rule, each.text, tuple(position[n] for n in each.nodes if n in position))
+            reports.Finding(
+                each.rule, each.text, tuple(position[n] for n in each.nodes if n in position)
+            )
             for each in advise(trace, section.run, section.nodes)
         ),
         notes=run.notes if run is not None else (),
@@ -238,21 +229,21 @@ def run_content(
     )
 
 
-def _sum(run: Run, nodes: pd.DataFrame) -> Sum | None:
+def _sum(run: Run, nodes: pd.DataFrame) -> reports.Sum | None:
     mean, total = wall(run)["mean"], float(nodes["time_us"].sum())
     low, high = wall_interval(run)
     if not np.isfinite([mean, low, high]).all() or not nodes["time_us"].notna().any():
         return None
-    return Sum(mean, low, high, total, mean - total, empty(run), coverage(run, nodes))
+    return reports.Sum(mean, low, high, total, mean - total, empty(run), coverage(run, nodes))
 
 
-def _roofline(section: Section) -> Roofline | None:
+def _roofline(section: Section) -> reports.Roofline | None:
     position = np.arange(len(section.nodes))
     rows, hidden = points(section.nodes.assign(row=position))
     if rows.empty:
         return None
     kernels = section.run.kernels if section.run else ()
-    return Roofline(
+    return reports.Roofline(
         rows=tuple(rows["row"].astype(int)),
         x=tuple(rows["x"].astype(float)),
         y=tuple(rows["y"].astype(float)),
@@ -262,7 +253,7 @@ def _roofline(section: Section) -> Roofline | None:
     )
 
 
-def _widths(trace: Trace, section: Section) -> Widths | None:
+def _widths(trace: Trace, section: Section) -> reports.Widths | None:
     """Returns the overflows at every width of the sums in these rows."""
     own = () if section.run is None else (section.run,)
     position = {name: row for row, name in enumerate(section.nodes["node"])}
@@ -272,7 +263,7 @@ def _widths(trace: Trace, section: Section) -> Widths | None:
     if not counted:
         return None
     bits, overflow, persistent = by_width(counted)
-    return Widths(
+    return reports.Widths(
         rows=tuple(position[sums.node] for sums in counted),
         bits=tuple(bits),
         overflow=tuple(map(tuple, overflow.tolist())),

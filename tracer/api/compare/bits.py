@@ -17,14 +17,7 @@ from tracer.errors import InputError, UsageError
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds
-from tracer.records.bits import (
-    BATCHES,
-    THREADS,
-    BitComparison,
-    Fingerprint,
-    OutputDifference,
-    SideBits,
-)
+from tracer.records import bits as records
 from tracer.text import plural
 
 
@@ -43,7 +36,7 @@ class _Ran:
         return {name: self.side.values[name] for name in self.side.graph.outputs}
 
 
-def compare(call: BitArguments) -> BitComparison:
+def compare(call: BitArguments) -> records.BitComparison:
     """Compares every side with the first one, or with the other machine."""
     rules = KnownRules()
     if call.machine:
@@ -64,7 +57,7 @@ def compare(call: BitArguments) -> BitComparison:
         sides = [_compare(first, other) for other in others]
         reference = first.label
     rules.store()
-    return BitComparison(reference, tuple(sides))
+    return records.BitComparison(reference, tuple(sides))
 
 
 def _onnx_sides(call: BitArguments) -> list[OnnxSide]:
@@ -110,7 +103,7 @@ def _ran(label: str, model: Model, settings: OrtSettings, feeds: Feeds, rules: K
     return _Ran(label, side, settings, feeds)
 
 
-def _compare(first: _Ran, other: _Ran) -> SideBits:
+def _compare(first: _Ran, other: _Ran) -> records.SideBits:
     is_same = first.side.model.sha256 == other.side.model.sha256
     is_same &= first.settings.optimization == other.settings.optimization
     threads = first.settings.threads != other.settings.threads
@@ -118,35 +111,35 @@ def _compare(first: _Ran, other: _Ran) -> SideBits:
     batches = sizes[0] != sizes[1]
     context = ""
     if is_same and threads != batches:
-        context = THREADS if threads else BATCHES
+        context = records.THREADS if threads else records.BATCHES
     found, nodes = causes.first_difference(first.side, other.side, context, batches)
     outputs = tuple(_outputs(first.outputs, other.outputs, batches))
-    return SideBits(other.label, nodes, found, outputs)
+    return records.SideBits(other.label, nodes, found, outputs)
 
 
 def _outputs(
     own: Mapping[str, Any], others: Mapping[str, Any], batches: bool
-) -> Iterator[OutputDifference]:
+) -> Iterator[records.OutputDifference]:
     """Yields how the outputs differ, by position: exports of one network may name them apart."""
     for (name, x), y in zip(own.items(), others.values(), strict=False):
         x, y = causes.overlap(x, y, batches, padded=False)
         if x is None:
-            yield OutputDifference(name)
+            yield records.OutputDifference(name)
             continue
         same = are_equal(x, y)
         wide = np.abs(np.asarray(x, np.float64) - y) if x.dtype.kind != "b" else x != y
         rows = classes = None
         if x.ndim == 2 and x.shape[1] > 1:
             rows, classes = len(x), int((x.argmax(1) != y.argmax(1)).sum())
-        yield OutputDifference(
+        yield records.OutputDifference(
             name, int(same.sum()), same.size, float(np.max(wide, initial=0)), runs.ulps(x, y),
             rows, classes,
         )  # fmt: skip
 
 
 def _compare_machine(
-    side: OnnxSide, machine: Fingerprint, path: Path, call: BitArguments, rules: KnownRules
-) -> SideBits:
+    side: OnnxSide, machine: records.Fingerprint, path: Path, call: BitArguments, rules: KnownRules
+) -> records.SideBits:
     print_ = next((each for each in machine.models if each.sha256 == side.model.sha256), None)
     if print_ is None:
         names = ", ".join(each.name for each in machine.models) or "none"
@@ -172,7 +165,7 @@ def _compare_machine(
             known = f"{print_.known_rules} of {kernels} have a known rule there"
             first = next(iter(proof.without_rule.values()), "")
             unknown = f"{known}; the first other one: {first}" if first else known
-            return SideBits(label, 0, None, (), False, unknown)
+            return records.SideBits(label, 0, None, (), False, unknown)
         replayed = runs.replay_graph(there.graph, there.rule_of, feeds, keep=True)
     except NotKnown as reason:
         raise InputError(
@@ -182,4 +175,4 @@ def _compare_machine(
     other = causes.Side(model, there.graph, there.rule_of, replayed.values, machine.block)
     found, nodes = causes.first_difference(here.side, other)
     outputs = tuple(_outputs(here.outputs, replayed.outputs, False))
-    return SideBits(label, nodes, found, outputs, exact)
+    return records.SideBits(label, nodes, found, outputs, exact)

@@ -27,11 +27,7 @@ from tracer.accumulators.floats.kernels.lanes import (
     fused,
 )
 from tracer.interpreter.compiled_code import entry
-from tracer.interpreter.kernels.argument_types import (
-    read_only,
-    repeat_type,
-    tuple_type,
-)
+from tracer.interpreter.kernels.argument_types import read_only, repeat_type, tuple_type
 from tracer.interpreter.kernels.machine_code import inlined
 
 _MAP = types.void(SINGLE_ROW, SINGLE_LANES)

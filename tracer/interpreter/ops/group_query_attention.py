@@ -10,15 +10,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.numeric.attention import (
-    Cache,
-    cache_of,
-    grouped_product,
-    joined_heads,
-    split_heads,
-    storage_of,
-    visible_shares,
-)
+from tracer.interpreter.numeric import attention
 from tracer.interpreter.numeric.tensors import widened
 from tracer.interpreter.operators import MICROSOFT, Arguments, operator, value_of
 from tracer.interpreter.ops.normalization import rms_normalization
@@ -41,7 +33,7 @@ class _Rule:
 
     def scores(self, query: Array, keys: Array, bias: Array | None) -> Array:
         """Returns the scores [heads, L, T] of an entry."""
-        products = grouped_product(query[None], np.swapaxes(keys, -1, -2)[None])[0]
+        products = attention.grouped_product(query[None], np.swapaxes(keys, -1, -2)[None])[0]
         scores = products * query.dtype.type(self.scale)
         if self.softcap:
             scores = np.tanh(scores / self.softcap) * query.dtype.type(self.softcap)
@@ -75,8 +67,8 @@ def check_inputs(given: Arguments) -> None:
         (given.past_key, given.k_quant_type, given.k_scale),
         (given.past_value, given.v_quant_type, given.v_scale),
     ):
-        storage = storage_of(kind, scale, given.kv_cache_bit_width, (groups, size), past)
-        cache_of(past, storage, (batch, groups, size), 0, kept)
+        storage = attention.storage_of(kind, scale, given.kv_cache_bit_width, (groups, size), past)
+        attention.cache_of(past, storage, (batch, groups, size), 0, kept)
     rows = [0 if each is None else each.shape[2] for each in (given.past_key, given.past_value)]
     if rows[0] != rows[1]:
         raise ModelError(f"past_key has {rows[0]} tokens, and past_value {rows[1]}")
@@ -137,9 +129,9 @@ def group_query_attention(
     caches = []
     stored = (past_key, k_quant_type, k_scale), (past_value, v_quant_type, v_scale)
     for past, kind, steps in stored:
-        storage = storage_of(kind, steps, kv_cache_bit_width, (kv_num_heads, size), past)
+        storage = attention.storage_of(kind, steps, kv_cache_bit_width, (kv_num_heads, size), past)
         kept = window if sliding_window_cache else 0
-        caches.append(cache_of(past, storage, (batch, kv_num_heads, size), longest, kept))
+        caches.append(attention.cache_of(past, storage, (batch, kv_num_heads, size), longest, kept))
         limits.allow(caches[-1].shape, np.float32 if past is None else past.dtype)
     bias = attention_bias
     if bias is not None:
@@ -155,13 +147,13 @@ def group_query_attention(
     ]  # fmt: skip
     output, keys, values, *stages = map(np.stack, zip(*entries, strict=True))
     stage = stages[0 if qk_output == 1 else 1]
-    whole = joined_heads(output).astype(query.dtype, copy=False)
+    whole = attention.joined_heads(output).astype(query.dtype, copy=False)
     return whole, keys, values, stage.astype(query.dtype, copy=False)
 
 
 def _entry(
-    heads: Heads, caches: Sequence[Cache], rule: _Rule, bias: Array | None, index: int, past: int,
-    total: int, longest: int,
+    heads: Heads, caches: Sequence[attention.Cache], rule: _Rule, bias: Array | None, index: int,
+    past: int, total: int, longest: int,
 ) -> tuple[Array, ...]:  # fmt: skip
     """Returns output, present key, present value, scores and shares of an entry of the batch.
 
@@ -177,8 +169,8 @@ def _entry(
     query = widened(heads[0])
     scores = rule.scores(query, keys, columns)
     visible = rule.visible(past + np.arange(query.shape[1]), places, total)
-    shares = visible_shares(scores, visible, rule.sink)
-    output = grouped_product(shares[None], values[None])[0]
+    shares = attention.visible_shares(scores, visible, rule.sink)
+    output = attention.grouped_product(shares[None], values[None])[0]
     presents = (
         cache.present(each, past, total) for cache, each in zip(caches, stored, strict=True)
     )
@@ -199,10 +191,14 @@ def grouped_heads(
     if key is None or value is None:
         if key is not None or value is not None:
             raise ModelError("key and value are both given, or both in the query")
-        packed = split_heads(query, count + 2 * groups)
+        packed = attention.split_heads(query, count + 2 * groups)
         q, k, v = np.split(packed, [count, count + groups], axis=1)
         return q, k, v
-    q, k, v = split_heads(query, count), split_heads(key, groups), split_heads(value, groups)
+    q, k, v = (
+        attention.split_heads(query, count),
+        attention.split_heads(key, groups),
+        attention.split_heads(value, groups),
+    )
     expected = (len(q), groups, *q.shape[2:])
     if k.shape != expected or v.shape != expected:
         raise ModelError(
