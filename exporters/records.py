@@ -1,7 +1,5 @@
 """Records of an export, the protocol of an `Exporter`, and the exporter of each framework."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +38,7 @@ class InputSpec:
         if any(size < 1 for size in self.shape):
             raise UsageError(f"{list(self.shape)} is not a shape", "Every size is at least 1.")
 
-    def with_batch(self, batch: int) -> InputSpec:
+    def with_batch(self, batch: int) -> "InputSpec":
         """Returns the input at another batch; a scalar is unchanged."""
         return InputSpec((batch, *self.shape[1:]) if self.shape else (), self.dtype)
 

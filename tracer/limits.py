@@ -1,7 +1,5 @@
 """Limits of a run, checked before use: bytes, loop trips, nesting depth and seconds."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -69,7 +67,7 @@ class Limits:
         }
         check_arguments(limits, rules)
 
-    def in_proportion(self, given: int | None) -> Limits:
+    def in_proportion(self, given: int | None) -> "Limits":
         """Returns these limits, with the bytes by default for weights and inputs of `given` bytes.
 
         None are weights and inputs that nobody knows yet, of any size.

@@ -15,8 +15,6 @@ reads its result, since a runtime may expand one operator into many. A kernel th
 leaves its nodes to the kernel that computed the data, and has no node.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -169,7 +167,7 @@ class Graph:
             self.owners[node.key].add(position)
 
     @classmethod
-    def of(cls, nodes: Sequence[Node], path: str) -> Graph:
+    def of(cls, nodes: Sequence[Node], path: str) -> "Graph":
         """Indexes the graph at `path`; tensors that depend on no input are constant."""
         makers = {name: node for node in nodes for name in node.outputs if name}
         readers: dict[str, list[Node]] = {}

@@ -7,8 +7,6 @@ median could not separate 2.4 from 1.6. Profiler overhead is subtracted from all
 by `tracer.analyzers.timing`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -65,7 +63,7 @@ class Side:
     misfit_us: FloatArray = field(repr=False)
     kernels: tuple[tuple[Hashable, ...], ...] = field(repr=False)
     turns_us: tuple[FloatArray, ...] | None = field(default=None, repr=False)
-    lender: Side | None = field(default=None, repr=False)
+    lender: "Side | None" = field(default=None, repr=False)
 
     @property
     def notes(self) -> tuple[str, ...]:

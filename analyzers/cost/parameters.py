@@ -6,8 +6,6 @@ bits of its numbers where a graph quantises it. What an exporter marked as a par
 what it marked otherwise is none; without a mark, the input that reads a tensor decides.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -190,7 +188,7 @@ class Weight:
     named: bool | None = None
     generated: bool = False
 
-    def narrowed(self, bits: int | None) -> Weight:
+    def narrowed(self, bits: int | None) -> "Weight":
         """Returns the weight with numbers of so many bits, if they are fewer than its own."""
         if bits is None or self.size is None or self.nbytes is None:
             return self

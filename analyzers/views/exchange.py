@@ -1,7 +1,5 @@
 """What views hand to formats of other programs: timelines, stacks, boards, values of nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +16,7 @@ class Slice:
     begin_ns: int
     end_ns: int
     values: Mapping[str, Value] = field(default_factory=dict)
-    inner: list[Slice] = field(default_factory=list)
+    inner: "list[Slice]" = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

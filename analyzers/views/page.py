@@ -4,8 +4,6 @@ In a notebook, styles are in the elements, for light and dark themes: sites that
 remove sheets of styles. Some remove styles as well; what is left is a table.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -40,7 +38,7 @@ _CELL = "white-space:nowrap;padding:.15em .6em;text-align:"
 _DIM = "opacity:.7"
 
 
-def html(page: Page, options: ViewOptions) -> str:
+def html(page: "Page", options: ViewOptions) -> str:
     """The tables and notes of `page`; long tables have 10 rows unless `options.top` is set."""
     top = DEFAULT_TOP if options.top is None else options.top
     parts = []

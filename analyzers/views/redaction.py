@@ -1,8 +1,6 @@
 """Results without paths: a `.trace` and a `.json` have none unless asked, and `--redact` leaves
 them, the system and the host out of every format."""
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -70,7 +68,7 @@ class _Writer:
     places: Sequence[str]
 
     @classmethod
-    def of(cls, result: object, paths: re.Pattern[str]) -> _Writer:
+    def of(cls, result: object, paths: re.Pattern[str]) -> "_Writer":
         names = frozenset(_strings(result, wanted=False))
         settings = getattr(result, "settings", None)
         texts = [getattr(getattr(result, "model", None), "path", None) or ""]

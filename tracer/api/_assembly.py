@@ -1,7 +1,5 @@
 """Applies the analyzers to a run, and assembles runs into a Trace."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -52,7 +50,7 @@ class Analyzed:
     shown: Mapping[str, environment.Peak]
     whole: bool = True
 
-    def under(self, peaks: environment.Peaks | None) -> Analyzed:
+    def under(self, peaks: environment.Peaks | None) -> "Analyzed":
         """Returns the run with the roofs of these peaks."""
         roofs = self.roofs(peaks).reindex(self.table["node"]).set_axis(self.table.index)
         table = self.table.copy()

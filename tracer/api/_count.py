@@ -1,7 +1,5 @@
 """Counts the work of every node of an ONNX model: see `tracer.count`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
@@ -108,7 +106,7 @@ def _counted(
     sizes: _Sizes,
     convention: str,
     pricing: energy_models.Pricing | None,
-    sums: NarrowSums | None,
+    sums: "NarrowSums | None",
 ) -> tuple[pd.DataFrame, int | None, tuple[str, ...]]:
     """Returns the rows of the node table at one set of sizes, the parameters, and notes."""
     types = sizes.types
@@ -157,7 +155,7 @@ def _of_a_run(request: Request) -> _Sizes:
     return _Sizes(feedset.shapes, types, seen.calls, (*feedset.notes, told, *differences))
 
 
-def _narrow_sums(model: Model, call: Count) -> NarrowSums | None:
+def _narrow_sums(model: Model, call: Count) -> "NarrowSums | None":
     """Returns the narrow sums that a count is asked about; None without any."""
     if call.accumulator is not None:
         return NarrowSums.of(model, call)
@@ -180,7 +178,7 @@ class NarrowSums:
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, model: Model, call: Count) -> NarrowSums:
+    def of(cls, model: Model, call: Count) -> "NarrowSums":
         """Returns the narrow sums of a model. Raises UsageError for what is no policy."""
         # 0.05 s, and few counts need them
         from tracer.accumulators.emulation import AccumulatorEmulation

@@ -6,8 +6,6 @@ graph at a lower level; or a reordering of one, padded with zeros, for kernels t
 of channels. Small values are kept as they are.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import time
@@ -85,7 +83,7 @@ def take(
     )  # fmt: skip
 
 
-def pool_of(model: Model, settings: OrtSettings) -> Pool:
+def pool_of(model: Model, settings: OrtSettings) -> "Pool":
     """Returns the values that recipes begin with: those of the graphs at lower levels."""
     lower = (
         runs.SavedGraph.of(model, OrtSettings(optimization=level, threads=settings.threads))
@@ -140,7 +138,7 @@ class OtherMachine:
     rules: Mapping[tuple[str, ...], Rule | str] = field(repr=False)
 
     @classmethod
-    def of(cls, model: Model, print_: ModelPrint) -> OtherMachine:
+    def of(cls, model: Model, print_: ModelPrint) -> "OtherMachine":
         """Follows the recipes of a fingerprint.
 
         Raises InputError for a damaged fingerprint, NotKnown where stored values do not follow from

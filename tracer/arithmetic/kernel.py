@@ -1,7 +1,5 @@
 """A kernel of onnxruntime as a black box, one node of the graph that runs, and its rule."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -77,18 +75,18 @@ class Kernel:
         everything = {**self.constants, **inputs}
         return [everything[name] if name else None for name in self.node.input]
 
-    def with_constants(self, values: Mapping[int, Array]) -> Kernel:
+    def with_constants(self, values: Mapping[int, Array]) -> "Kernel":
         """Returns the kernel with other stored values, by position, of the same type and shape."""
         changed = {self._name(position): value for position, value in values.items()}
         return replace(self, constants={**self.constants, **changed})
 
-    def with_inputs(self, shapes: Mapping[int, Sequence[int]]) -> Kernel:
+    def with_inputs(self, shapes: Mapping[int, Sequence[int]]) -> "Kernel":
         """Returns the kernel for computed inputs of other shapes, by position."""
         names = {self._name(position): tuple(shape) for position, shape in shapes.items()}
         changed = {name: (self.inputs[name][0], shape) for name, shape in names.items()}
         return replace(self, inputs={**self.inputs, **changed})
 
-    def without_attributes(self, *names: str) -> Kernel:
+    def without_attributes(self, *names: str) -> "Kernel":
         """Returns the kernel without some attributes, such as the activation that it ends with."""
         node = onnx.NodeProto()
         node.CopyFrom(self.node)

@@ -1,7 +1,5 @@
 """What onnxruntime ran, kernel by kernel: the graph, the values of its tensors, and its replay."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -51,7 +49,7 @@ class SavedGraph:
     """What is made once for a node: what it reads, and by types of inputs its kernel or graphs."""
 
     @classmethod
-    def of(cls, model: Model, settings: OrtSettings) -> SavedGraph:
+    def of(cls, model: Model, settings: OrtSettings) -> "SavedGraph":
         """Returns the graph of a model at the level of `settings`, which name the threads as well.
 
         Raises ModelError for what onnxruntime refuses, and for weights that a model in memory

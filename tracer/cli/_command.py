@@ -1,7 +1,5 @@
 """A command: its two helps, the names that it suggests, how much it says, what the user typed."""
 
-from __future__ import annotations
-
 import importlib
 import shlex
 from collections.abc import Container, Sequence
@@ -173,7 +171,7 @@ class Typed:
     params: dict[str, tuple[str, tuple[str, ...]]]
 
     @classmethod
-    def now(cls) -> Typed | None:
+    def now(cls) -> "Typed | None":
         """Returns the running command; None where no command line of tracer was typed."""
         context = click.get_current_context(silent=True)
         if context is None or _WORDS not in context.meta:

@@ -4,8 +4,6 @@ Without a supervisor there is no page, and nothing is written. Long work reports
 by a `Progress`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os
@@ -70,12 +68,12 @@ class Page:
         self._alarm = alarm
 
     @classmethod
-    def anonymous(cls, alarm: int) -> Page:
+    def anonymous(cls, alarm: int) -> "Page":
         """Returns a new page, for this process and those that it forks."""
         return cls(mmap.mmap(-1, _SIZE), alarm)
 
     @classmethod
-    def of_file(cls, file: int, alarm: int) -> Page:
+    def of_file(cls, file: int, alarm: int) -> "Page":
         """Returns the page in an open file, which another process has open as well."""
         os.truncate(file, _SIZE)
         return cls(mmap.mmap(file, _SIZE), alarm)

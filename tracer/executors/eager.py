@@ -1,7 +1,5 @@
 """Profiles a live model of a framework: its runs in blocks, its errors, and its calls as rows."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,7 +48,7 @@ class Overhead:
         """µs for each call, inside and outside."""
         return self.inside + self.outside
 
-    def at_most(self, limit: float) -> Overhead:
+    def at_most(self, limit: float) -> "Overhead":
         """Returns the overhead, scaled down where its total exceeds `limit`, µs a call."""
         share = min(1.0, max(0.0, limit) / self.total) if self.total else 0.0
         return Overhead(self.inside * share, self.outside * share)

@@ -1,7 +1,5 @@
 """Cuts nodes out of a model, with the values that they read when the model runs."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -51,7 +49,7 @@ class Case:
         """The inputs and the weights, by name."""
         return {**self.feeds, **self.weights}
 
-    def with_arrays(self, arrays: Mapping[str, Any], formulas: Mapping[str, str]) -> Case:
+    def with_arrays(self, arrays: Mapping[str, Any], formulas: Mapping[str, str]) -> "Case":
         """Returns the case with other values of inputs and weights; outputs lose their shapes."""
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)

@@ -3,8 +3,6 @@
 `tracer.shapes` continues where onnx stops, at shapes that the graph computes.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -80,7 +78,7 @@ class TensorTypes:
         self,
         observed: Mapping[tuple[str, str], TensorType],
         varying: Mapping[str, Sequence[Call]] = MappingProxyType({}),
-    ) -> TensorTypes:
+    ) -> "TensorTypes":
         """Returns these types with observed shapes, which are right where inference differs.
 
         `observed` is keyed by the path of the graph and the name of the tensor; `varying` as here.

@@ -4,8 +4,6 @@ A file of the user's makes an `Operators` for each domain. The operators belong 
 they are given for, and to no other.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -95,7 +93,7 @@ class UserOperators:
     fingerprint: str = ""
 
     @classmethod
-    def of(cls, each: Iterable[Operators], fingerprint: str = "") -> UserOperators:
+    def of(cls, each: Iterable[Operators], fingerprint: str = "") -> "UserOperators":
         """Joins the operators of all domains. Raises UsageError for one that is there twice."""
         functions: dict[Key, Callable[..., Any]] = {}
         rules: dict[Key, Callable[..., Any]] = {}

@@ -6,8 +6,6 @@ values in one tensor. Graphs that are given their lengths have `seqlens_k` and
 `total_sequence_length`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,7 +51,7 @@ class CacheEntry:
     @classmethod
     def of(
         cls, model: Model, name: str, kind: TensorType | None, presents: Mapping[str, str]
-    ) -> CacheEntry:
+    ) -> "CacheEntry":
         """Returns the entry of an input; `presents` are outputs by place. Raises ModelError."""
         shape = kind.shape if kind is not None else None
         if kind is None or shape is None or len(shape) not in (4, 5):
@@ -112,7 +110,7 @@ class Decoder:
     tokens: str
     cache: tuple[CacheEntry, ...]
     batch: int | None
-    lengths_by_input: Mapping[str, InputRule] = field(repr=False)
+    lengths_by_input: "Mapping[str, InputRule]" = field(repr=False)
 
     @property
     def layers(self) -> int:
@@ -228,7 +226,7 @@ class PhaseRequest(Request):
         """Returns the feeds from the next seed."""
         return (self._fed(self.seed + 1),)
 
-    def first_batch(self) -> PhaseRequest:
+    def first_batch(self) -> "PhaseRequest":
         """Returns the request as it is: its inputs are one inference."""
         return self
 

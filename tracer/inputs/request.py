@@ -1,7 +1,5 @@
 """Feeds for a model as options request them: files, a data set, random inputs, or phases."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -121,7 +119,7 @@ class Request:
         path = next(iter(self.paths), self._own_test_data())
         return make_feeds(self.model, batch=self.batch, dims=self.dims, path=path, seed=self.seed)
 
-    def first_batch(self) -> Request:
+    def first_batch(self) -> "Request":
         """Returns the request for the first `batch` samples, if its data may hold more of them.
 
         A single file without a `batch` is one inference as it is.
@@ -296,7 +294,7 @@ class Phases:
     @classmethod
     def of(
         cls, prefill: int | None, decode: int | None, past: int | Sequence[int] | None
-    ) -> Phases | None:
+    ) -> "Phases | None":
         """Returns the phases that arguments of a command name; None if they name none."""
         if prefill is None and decode is None and past is None:
             return None

@@ -6,8 +6,6 @@ attention demand a size; names, types and the nodes that read the input tell wha
 Of the sizes that are usual for that, the first at which the shapes in the model fit is chosen.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,7 +72,7 @@ class Usual:
     sizes: tuple[int, ...]
 
     @classmethod
-    def around(cls, what: str, usual: int, others: Sequence[int] = ()) -> Usual:
+    def around(cls, what: str, usual: int, others: Sequence[int] = ()) -> "Usual":
         """Returns sizes that are common, and `others`, around the usual one."""
         sizes = sorted({*_COMMON, *others, 16, 8, 4, 2, 1} - {usual})
         smaller = [size for size in reversed(sizes) if size < usual]
@@ -193,7 +191,7 @@ class _Freedom:
     summed: Mapping[str, Sequence[str]]
 
     @classmethod
-    def of(cls, model: Model, batch: int | None, dims: Mapping[str, int]) -> _Freedom:
+    def of(cls, model: Model, batch: int | None, dims: Mapping[str, int]) -> "_Freedom":
         """Raises the errors of `choices`."""
         declared = _with_ranks(model, dims)
         fixed = _given_sizes(model, declared, dims)

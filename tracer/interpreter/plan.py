@@ -1,7 +1,5 @@
 """Plans a graph for many runs: what computes each node, which values it reads, writes and frees."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +34,7 @@ class Task:
     opset: int
     kernel: Kernel | None
     expand: Expand | None
-    bodies: Mapping[str, Plan]
+    bodies: "Mapping[str, Plan]"
     reads: tuple[str, ...]
     writes: tuple[str, ...]
 
@@ -50,7 +48,7 @@ class Task:
 class BoundPlan:
     """The plan of a body; `links` are the slots it captures, outside and inside."""
 
-    plan: Plan
+    plan: "Plan"
     links: tuple[tuple[int, int], ...]
 
 

@@ -1,7 +1,5 @@
 """Fits the weights of a layer to registers, at the least error of its outputs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,7 +32,7 @@ class Moments:
     @classmethod
     def of(
         cls, inputs: FloatArray, outputs: FloatArray, centred: bool, has_second: bool = True
-    ) -> Moments:
+    ) -> "Moments":
         """Returns the moments of integer inputs (count, K) and outputs (count, M)."""
         count, mean, wanted = len(inputs), np.zeros(inputs.shape[1]), np.zeros(outputs.shape[1])
         if centred:
@@ -47,7 +45,7 @@ class Moments:
         second = rounding.gram(inputs) / count - mean[:, None] * mean
         return cls(mean, wanted, second, cross, power)
 
-    def without(self, means: FloatArray) -> Moments:
+    def without(self, means: FloatArray) -> "Moments":
         """Returns the moments of outputs that lack `means` (M,) times the sum of the inputs."""
         assert self.second is not None
         with_sum = self.cross.sum(1)
@@ -59,7 +57,7 @@ class Moments:
             self.power - 2 * means * with_sum + means**2 * self.second.sum(),
         )
 
-    def of_rows(self, part: slice, times: int) -> Moments:
+    def of_rows(self, part: slice, times: int) -> "Moments":
         """Returns the moments of some outputs, each repeated."""
         wanted, cross, power = (
             np.repeat(each[part], times, 0) for each in (self.wanted, self.cross, self.power)

@@ -9,8 +9,6 @@ steps between the operands are tried; then their ranges are clipped. Softmax ret
 add up to 1, but rounded ones need not: K is the number of terms here too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -41,7 +39,7 @@ class Proposal:
     error: float
     power: float
     input_bits: int
-    again: Callable[[Any], Proposal] | None = field(default=None, repr=False)
+    again: "Callable[[Any], Proposal] | None" = field(default=None, repr=False)
 
     @property
     def sqnr_db(self) -> float:

@@ -1,7 +1,5 @@
 """What must fit: the options of `tracer narrow`, widths, and the registers of a node's sums."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -71,7 +69,7 @@ class Need:
         """Whether operands enter as they are stored, with their zero points."""
         return self.machine is not None and self.machine.is_zero_point_in_sum
 
-    def registers(self, depth: int, kernel: tuple[int, ...] = ()) -> Registers:
+    def registers(self, depth: int, kernel: tuple[int, ...] = ()) -> "Registers":
         """Returns the registers of sums of `depth` terms, in windows of a `kernel`."""
         if self.machine is not None:
             terms = Terms(depth // math.prod(kernel), kernel)
@@ -105,7 +103,7 @@ class Registers:
     has_bias: bool
     order: tuple[int, ...] | None = None
 
-    def split_at(self, *starts: int) -> Registers:
+    def split_at(self, *starts: int) -> "Registers":
         """Returns registers that begin at other terms."""
         return replace(self, starts=starts)
 

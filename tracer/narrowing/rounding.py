@@ -13,8 +13,6 @@ factors is multiplied likewise, and added. All else is arithmetic of single numb
 order, which IEEE 754 defines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -244,7 +242,7 @@ class Limits:
         top, bottom = self.extremes(weights)
         return bool((top <= self.above).all() and (bottom <= self.below).all())
 
-    def of_rows(self, rows: slice) -> Limits:
+    def of_rows(self, rows: slice) -> "Limits":
         """Returns the limits of some rows."""
         return replace(self, above=self.above[rows], below=self.below[rows])
 
@@ -271,7 +269,7 @@ class Correlations:
     factor: FloatArray
 
     @classmethod
-    def of(cls, second_moments: FloatArray) -> Correlations:
+    def of(cls, second_moments: FloatArray) -> "Correlations":
         """Returns the correlations of inputs with these mean products (K, K), the largest first."""
         order = np.argsort(-np.diag(second_moments), kind="stable")
         reverse = order[::-1]

@@ -6,8 +6,6 @@ negative channels of the farthest output in turn, and a greedy one that takes th
 keeps all these sums the smallest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -248,7 +246,7 @@ class _Channels:
     inner: FloatArray | None = field(repr=False)
 
     @classmethod
-    def of(cls, terms: FloatArray, cuts: list[int]) -> _Channels:
+    def of(cls, terms: FloatArray, cuts: list[int]) -> "_Channels":
         """Returns those of terms (sums, channels, window); registers begin at `cuts`."""
         first, *others = np.split(terms, cuts, axis=2)
         sums = np.cumsum(first, axis=2)
@@ -299,7 +297,7 @@ class LayerSamples:
     """These correlations, once they are known."""
     _least_units: dict[Registers, FloatArray] = field(default_factory=dict, init=False, repr=False)
 
-    def some_outputs(self) -> LayerSamples:
+    def some_outputs(self) -> "LayerSamples":
         """Returns some of the output channels, evenly spaced; all where they are not many.
 
         There are fewer for a layer that is large, whose grids share correlations as well.
@@ -312,7 +310,7 @@ class LayerSamples:
         some = self.layer.of_outputs(rows)
         return LayerSamples(some, self.wide, self.read, self.wanted[:, rows], is_large)
 
-    def in_order(self, order: Sequence[int]) -> LayerSamples:
+    def in_order(self, order: Sequence[int]) -> "LayerSamples":
         """Returns the samples with the terms of the layer in an order (K,)."""
         layer = replace(self.layer, integers=self.layer.integers[:, order])
         return replace(self, layer=layer, wide=self.wide[..., order], read=self.read[..., order])

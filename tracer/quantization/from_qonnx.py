@@ -6,8 +6,6 @@ weights become integers and DequantizeLinear. All others become operators on flo
 halves round to another integer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -46,7 +44,7 @@ class QuantParameters:
     rounding: str
 
     @classmethod
-    def of(cls, node: onnx.NodeProto, scale: Array, *others: Array) -> QuantParameters:
+    def of(cls, node: onnx.NodeProto, scale: Array, *others: Array) -> "QuantParameters":
         """The parameters of a node; BipolarQuant is a Quant of one bit."""
         zero, bits = others or (np.zeros(()), np.ones(()))
         signed, narrow, rounding = rounding_attributes(node)

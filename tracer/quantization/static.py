@@ -8,8 +8,6 @@ is made of see a model without the data, and read each weight when they quantise
 session that calibrates holds all weights.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import logging
@@ -66,10 +64,10 @@ class _RangesJob:
     size: int
     operators: tuple[str, ...]
 
-    def portable(self) -> _RangesJob:
+    def portable(self) -> "_RangesJob":
         return self
 
-    def open(self, threads: int | None) -> _Ranging:
+    def open(self, threads: int | None) -> "_Ranging":
         return _Ranging(self)
 
 

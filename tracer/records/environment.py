@@ -4,8 +4,6 @@ The standard wheel has the provider of the CPU alone; `onnxruntime.get_available
 the others.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil
@@ -92,7 +90,7 @@ class Peaks:
             {"int8": self.int8} if self.int8 else {}
         )
 
-    def raised(self, shown: Mapping[str, Peak]) -> Peaks:
+    def raised(self, shown: Mapping[str, Peak]) -> "Peaks":
         """Returns these peaks where none of `shown`, by type, is above them by more than noise.
 
         Else returns them with the rates that were shown.
@@ -107,7 +105,7 @@ class Peaks:
         right = {**self.arithmetic, **beaten}
         return replace(self, float32=right["float32"], int8=right.get("int8"))
 
-    def at_least(self, other: Peaks) -> Peaks:
+    def at_least(self, other: "Peaks") -> "Peaks":
         """Returns the higher of each peak, with the higher `cpu_share`."""
         rate = attrgetter("rate")
         int8 = [peak for peak in (self.int8, other.int8) if peak is not None]

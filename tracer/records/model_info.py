@@ -1,7 +1,5 @@
 """Which model a result is of, and how its nodes are connected."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -56,7 +54,7 @@ class Topology:
             self._check_bodies()
 
     @classmethod
-    def of(cls, model: Model) -> Topology:
+    def of(cls, model: Model) -> "Topology":
         """Returns the connections of `model`."""
         flow, nodes = model.dataflow, model.nodes
         producers: list[list[int]] = [[] for _ in nodes]
@@ -130,7 +128,7 @@ class ModelInfo:
             raise ValueError(f"topology: {len(self.topology.nodes)} nodes, not {self.nodes}")
 
     @classmethod
-    def of(cls, model: Model, params: int | None = None) -> ModelInfo:
+    def of(cls, model: Model, params: int | None = None) -> "ModelInfo":
         """Returns the identity of `model`; `params` counts a shared weight once."""
         producer = f"{model.proto.producer_name} {model.proto.producer_version}".strip()
         return cls(

@@ -6,8 +6,6 @@ use: as it is, channels last, channels in padded blocks (com.microsoft.nchwc), i
 and, if all of these fail, in any order.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,7 +62,7 @@ class Evidence:
     constant: frozenset[str] = field(repr=False)
     not_numeric: frozenset[str] = field(repr=False)
     wrong: frozenset[str] = field(default=frozenset(), repr=False)
-    bodies: Mapping[str, Evidence] = field(default_factory=dict, repr=False)
+    bodies: "Mapping[str, Evidence]" = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,6 @@ holds the `Answer` of its sweep and its searches for the narrowest widths that s
 tells in wide accumulators.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
@@ -130,7 +128,7 @@ class Pins:
     text: str = ""
     bits: Mapping[str, int] = field(default_factory=dict)
 
-    def among(self, nodes: Sequence[str]) -> Pins:
+    def among(self, nodes: Sequence[str]) -> "Pins":
         """The pins of `nodes` alone."""
         return Pins(self.text, {node: self.bits[node] for node in nodes if node in self.bits})
 

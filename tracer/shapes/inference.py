@@ -5,8 +5,6 @@ operators (`tracer.interpreter.operators`). Runtimes meet what does not fit in t
 some say so without the node, some end the process.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -63,7 +61,9 @@ def fits(model: Model, shapes: Shapes) -> bool:
     return all(map(inference.never_runs, paths))
 
 
-def inferred(model: Model, shapes: Shapes, numbers: Mapping[str, Array] | None = None) -> Inference:
+def inferred(
+    model: Model, shapes: Shapes, numbers: Mapping[str, Array] | None = None
+) -> "Inference":
     """Returns the pass over all nodes; `numbers` are small inputs whose values are known as well.
 
     Raises InputError if a shape contradicts the model's declaration.

@@ -9,8 +9,6 @@
    better alone is measured again, in the time that is left.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import time
@@ -168,7 +166,7 @@ class Search:
             able = [each for contrast, each in pairs if not contrast.low > 1]
             racing = able[: max(_FEW, math.ceil(len(pairs) / 2))]
 
-    def _combined(self, judge: Judge, candidates: Sequence[Candidate]) -> Steps:
+    def _combined(self, judge: "Judge", candidates: Sequence[Candidate]) -> Steps:
         """Returns steps that are added one after the other, the best alone first.
 
         One replaces another form of the same change.
@@ -195,7 +193,7 @@ class Search:
                 steps = trial.steps
         return steps
 
-    def _dropped(self, judge: Judge, steps: Steps) -> Steps:
+    def _dropped(self, judge: "Judge", steps: Steps) -> Steps:
         """Returns `steps` without those that are not needed."""
         while steps and self._bench.fits(1 + len(steps)):
             seconds = self._seconds_left(_DROPPING) / (len(steps) + 1)

@@ -8,8 +8,6 @@ exact, or saturate in pairs that probes find; terms that an instruction adds at 
 the processor.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -130,7 +128,7 @@ class _Graph:
     nodes: Mapping[str, onnx.NodeProto]
 
     @classmethod
-    def of(cls, model: Model, feeds: Feeds, settings: OrtSettings) -> _Graph:
+    def of(cls, model: Model, feeds: Feeds, settings: OrtSettings) -> "_Graph":
         saved = SavedGraph.of(model, settings)
         groups = zip(attribute(model, saved.ran(model)), saved.nodes, strict=True)
         nodes = {

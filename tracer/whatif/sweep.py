@@ -1,7 +1,5 @@
 """Sweeps over widths, then searches for the narrowest ones within the accuracy budget."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -39,7 +37,7 @@ class SweepPlan:
     floor: int = NARROWEST
     explain: bool = False
 
-    def search(self, cache: EvaluationCache, baseline: Baseline) -> WidthSearch:
+    def search(self, cache: EvaluationCache, baseline: Baseline) -> "WidthSearch":
         """Returns the search within the budget of the score in wide accumulators."""
         judge = BudgetJudge(cache, lambda score: self.allowed(score, baseline.score))
         return WidthSearch(
@@ -62,7 +60,7 @@ class Screen:
     baseline: Baseline
     deadline: Deadline
 
-    def judge(self, plan: SweepPlan, everywhere: Baseline) -> BudgetJudge:
+    def judge(self, plan: SweepPlan, everywhere: Baseline) -> "BudgetJudge":
         """Judges by these samples, as if all others kept their scores in wide accumulators."""
         share = self.baseline.samples / everywhere.samples
 
@@ -210,7 +208,7 @@ class BudgetJudge:
 
     cache: EvaluationCache
     allowed: Callable[[float], bool]
-    screen: BudgetJudge | None = None
+    screen: "BudgetJudge | None" = None
 
     def expect(self, widths: Iterable[Widths]) -> None:
         """Lets idle workers evaluate what may be asked next, the likeliest first."""

@@ -5,8 +5,6 @@
 `variant_key` name everything except the widths that changes the result of a stored evaluation.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import re
@@ -83,7 +81,7 @@ class Task:
     metric: Metric
     energy: EnergyModel
     options: WhatIfOptions
-    plan: WidthPlan
+    plan: "WidthPlan"
     pool: Pool
     shards: ShardFile | None
     limits: Limits | None

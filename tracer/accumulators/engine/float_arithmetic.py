@@ -4,8 +4,6 @@
 statistics of the node.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -65,7 +63,7 @@ class CastOperand:
     numbers: Array
     factor: Array | None = None
 
-    def transposed(self) -> CastOperand:
+    def transposed(self) -> "CastOperand":
         """The transpose of a matrix, and of its factor."""
         return CastOperand(self.numbers.T, None if self.factor is None else self.factor.T)
 
@@ -197,7 +195,7 @@ class FloatOperands:
         factors = [part.factor for part in parts if part.factor is not None]
         return CastOperand(np.stack([part.numbers for part in parts]), np.stack(factors))
 
-    def _with_scales(self, operands: Operands, form: OperandFormat, axis: int) -> CastOperand:
+    def _with_scales(self, operands: "Operands", form: OperandFormat, axis: int) -> CastOperand:
         """The elements with the scales of their blocks; a scale of all is a factor of the sums."""
         size = operands.elements.shape[axis]
         match form.scaling:

@@ -4,8 +4,6 @@ Operands are quantised or fixed-point tensors. The output is floats, or bytes wh
 quantises.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -74,11 +72,11 @@ class Integers:
             return self.numbers
         return np.subtract(self.numbers, np.int16(self.shift), dtype=np.int16)
 
-    def transposed(self) -> Integers:
+    def transposed(self) -> "Integers":
         """The transpose of a matrix."""
         return replace(self, numbers=self.numbers.T)
 
-    def stored(self) -> Integers:
+    def stored(self) -> "Integers":
         """The integers as stored, zero point included. Raises ModelError for several of them."""
         if self.zero is None:
             raise ModelError(
@@ -398,7 +396,7 @@ class Requantize:
         """The bytes of all sums."""
         return requantized(sums, self.factor, self.zero)
 
-    def finish(self) -> Finish | None:
+    def finish(self) -> "Finish | None":
         """What a kernel does in place of it; None where it has to be computed from the sums."""
         bytes_ = self.zero.size == 1 and self.zero.dtype in BYTES
         if not bytes_ or not np.isfinite(self.factor).all():

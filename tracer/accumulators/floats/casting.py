@@ -4,8 +4,6 @@ A scaled number is a complex64: the element is its real part, the scale of its b
 part. So arrays of them are moved, padded with 0 and gathered as any other, and are never added.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -153,7 +151,7 @@ class State:
     exact: Array
 
     @classmethod
-    def beginning(cls, start: Array) -> State:
+    def beginning(cls, start: Array) -> "State":
         """Returns sums that begin with `start`, without any term."""
         none = np.zeros(start.shape, np.int64)
         return cls(start.copy(), none != 0, none, none.copy(), start.copy())

@@ -4,8 +4,6 @@ Where no step loses a bit that counts, lanes are float32: the results are the sa
 the speed of lanes of float64.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -252,7 +250,7 @@ def _outs(start: Array, exact: Array | None = None) -> tuple[Array, ...]:
 
 
 def single_sequential(
-    factors: Factors, start: Array, accumulator: FloatAccumulator, largest: float
+    factors: "Factors", start: Array, accumulator: FloatAccumulator, largest: float
 ) -> State | None:
     """Returns the sums of `oracle.sequential`; None where float32 would round them otherwise.
 
@@ -321,7 +319,7 @@ def single_blocks(left: Array, right: Array, start: Array, accumulator: BlockFma
     return None if any(misfits) else state
 
 
-def _summed(factors: Factors, start: Array, first: Array, work: _Work) -> State:
+def _summed(factors: "Factors", start: Array, first: Array, work: _Work) -> State:
     """Returns sums that begin with `first`, and what is counted beside them.
 
     `first` is `start` in the format of the sums; both are (M or 1, P or 1).
@@ -373,7 +371,7 @@ class Factors:
     is_exact: bool
 
     @classmethod
-    def of(cls, left: Array, right: Array) -> Factors:
+    def of(cls, left: Array, right: Array) -> "Factors":
         """The factors `left` (M, K) and `right` (K, P), floats of any type."""
         sides = [np.ascontiguousarray(side, np.float32) for side in (left, right)]
         measured = loaded("singles").measured

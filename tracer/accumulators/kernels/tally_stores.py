@@ -1,7 +1,5 @@
 """Stores that count sums by width and bin, and measure errors; the tables that have the counts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -265,7 +263,7 @@ class TileTables:
     words: Array
 
     @classmethod
-    def empty(cls, bits: int, rows: int) -> TileTables:
+    def empty(cls, bits: int, rows: int) -> "TileTables":
         """The tables of no sums."""
         words = np.zeros((parallel.allowed(), Layout(bits).size(rows)), np.int64)
         tables = cls(bits, rows, words)

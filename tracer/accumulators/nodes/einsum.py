@@ -1,7 +1,5 @@
 """Einsum of two tensors: a product of matrices for each index that both and the output have."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +29,7 @@ class Equation:
     out: str
 
     @classmethod
-    def parsed(cls, text: str | bytes) -> Equation:
+    def parsed(cls, text: str | bytes) -> "Equation":
         """Returns an equation of two tensors. Raises NoIntegerForm for another one."""
         text = text.decode() if isinstance(text, bytes) else text
         terms, arrow, out = text.replace(" ", "").partition("->")

@@ -1,7 +1,5 @@
 """Float formats of few bits, and float registers that sum a dot product term after term."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -259,7 +257,7 @@ class FloatAccumulator:
         """Whether products are added in the order of k, after the start."""
         return self.order == Sequential() and self.bias == "first"
 
-    def adder_of(self, stage: Stage) -> FloatAccumulator:
+    def adder_of(self, stage: Stage) -> "FloatAccumulator":
         """Returns the accumulator that adds the groups of a stage: one after the other, from 0.
 
         Products are rounded to the format of the register that adds them, unless they have one.

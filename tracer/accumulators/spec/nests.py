@@ -5,8 +5,6 @@ in range(16)`. Of several loops over one axis, an outer one steps over all that 
 as in Timeloop (ISPASS 2019); where sizes do not divide, the last iterations are cut off.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -54,7 +52,7 @@ class Loop:
             )
 
     @classmethod
-    def read(cls, text: str) -> Loop:
+    def read(cls, text: str) -> "Loop":
         """Returns the loop of a spelling as `ic`, `ic:16`, `ic:16:24:wrap` or `ic:16:parallel`."""
         name, *others = text.strip().split(":")
         is_parallel = others[-1:] == ["parallel"]
@@ -107,7 +105,7 @@ class Nest(orders.Order):
         self.stages(orders.Terms(1))
 
     @classmethod
-    def read(cls, sizes: Sequence[str]) -> Nest:
+    def read(cls, sizes: Sequence[str]) -> "Nest":
         """Returns the order of these loops, and of an inner order at their end.
 
         Loops over outputs are left out: they change no sum.

@@ -1,7 +1,5 @@
 """Policies: which accumulator and which format of operands each node has, from text or TOML."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -186,7 +184,7 @@ class Policy:
         return any(isinstance(entry.value, Accumulator) for entry in self.accumulators)
 
     @classmethod
-    def of(cls, accumulator: AnyAccumulator, fixed: Formats | None = None) -> Policy:
+    def of(cls, accumulator: AnyAccumulator, fixed: Formats | None = None) -> "Policy":
         """Returns the policy with the same rule for every node."""
         text = f"{ALL}={accumulator}"
         formats = () if fixed is None else (Entry(ALL, fixed, f"{ALL}={fixed}"),)

@@ -5,8 +5,6 @@ of the sums follow from the stored weights and the ranges of the inputs, and are
 where it is checked. So it holds for inputs of the sizes of a run. Both are JSON.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +39,7 @@ class Statement:
 
     __slots__ = ()
     model_sha256: str
-    nodes: Mapping[str, CertifiedNode | GuaranteedNode]
+    nodes: "Mapping[str, CertifiedNode | GuaranteedNode]"
     left_out: tuple[str, ...]
 
     def to_json(self) -> bytes:
@@ -161,7 +159,7 @@ class CertifiedNode:
     format: str | None = None
 
     @classmethod
-    def of(cls, tally: Tally, rule: Rule) -> CertifiedNode:
+    def of(cls, tally: Tally, rule: Rule) -> "CertifiedNode":
         """Returns the record of a node's sums."""
         return cls(
             tally.accumulator.to_plain(),
@@ -187,7 +185,7 @@ class Certificate(Statement):
     left_out: tuple[str, ...] = ()
 
     def check(
-        self, model: Model, data: DataHash, tallies: Mapping[str, Tally], policy: Policy
+        self, model: Model, data: "DataHash", tallies: Mapping[str, Tally], policy: Policy
     ) -> None:
         """Checks the certificate against `tallies`, the sums of a run on `data` with `policy`.
 

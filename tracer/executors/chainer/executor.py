@@ -3,8 +3,6 @@
 Chainer's `TimerHook` accumulates over all runs. These hooks hand out the calls of each run apart.
 """
 
-from __future__ import annotations
-
 import random
 import statistics
 import time
@@ -132,7 +130,7 @@ class _Recording:
     arrays: Arrays
     loss: Callable[[Any], chainer.Variable] | None
     optimizer: Any
-    recorder: CallRecorder
+    recorder: "CallRecorder"
     calls: Calls = field(default_factory=lambda: Calls("chainer"))
 
     def timed(self, phase: Mark = nullcontext, operator: Mark = nullcontext) -> float:

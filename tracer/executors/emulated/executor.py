@@ -1,7 +1,5 @@
 """Runs a model in the reference interpreter with narrow accumulators, on many batches."""
 
-from __future__ import annotations
-
 import time
 from array import array
 from collections import Counter
@@ -199,16 +197,16 @@ class _RunsJob:
     settings: EmulatedSettings
     weights: WeightFiles | None = None
 
-    def portable(self) -> _RunsJob:
+    def portable(self) -> "_RunsJob":
         model = findable(self.model)
         return replace(self, model=model, weights=WeightFiles.of(model))
 
-    def open(self, threads: int | None) -> _RunsJob:
+    def open(self, threads: int | None) -> "_RunsJob":
         if self.weights is not None:
             self.weights.check(self.model)
         return replace(self, settings=replace(self.settings, threads=threads or 0))
 
-    def run(self, shard: Shard) -> _Part:
+    def run(self, shard: Shard) -> "_Part":
         """Runs the batches of a shard."""
         assert shard.count is not None
         began = time.perf_counter()

@@ -10,8 +10,6 @@ its node or, of a nameless one, operator and number (`Conv_3`), which may be the
 node as well.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -171,7 +169,7 @@ class NodeSearch:
     graphs: Mapping[str, Sequence[Node]]
 
     @classmethod
-    def of(cls, model: Model) -> NodeSearch:
+    def of(cls, model: Model) -> "NodeSearch":
         """Indexes the nodes of a model."""
         graphs: dict[str, list[Node]] = {scope.path: [] for scope in model.scopes}
         for node in model.nodes:

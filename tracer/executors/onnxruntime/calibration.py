@@ -12,8 +12,6 @@ A node's time is then its share of an undisturbed run: its kernel, and the 0.1 t
 the runtime dispatches it. The rest of a run is the time of an empty run (see `feeding`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -178,7 +176,7 @@ def measure_excess_of_a_body(threads: int, of_size: Callable[[int, int], float])
 
 
 def _time_chains(
-    chains: Sequence[_Chain], operator: str | None = None
+    chains: "Sequence[_Chain]", operator: str | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Returns (rounds × chains) undisturbed times without empty runs, and sums of self times, µs.
 
@@ -223,7 +221,7 @@ class _Chain:
     profiled: Any
 
     @classmethod
-    def of(cls, proto: onnx.ModelProto, rank: int, threads: int, folder: Path) -> _Chain:
+    def of(cls, proto: onnx.ModelProto, rank: int, threads: int, folder: Path) -> "_Chain":
         settings = OrtSettings(threads=threads, optimization="none")
         model = loading.from_proto(proto)
         feeds = {"x": np.ones(_shape(rank), np.float32)}

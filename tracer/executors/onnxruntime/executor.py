@@ -1,7 +1,5 @@
 """Runs a model under onnxruntime's profiler, alternating with runs that are not profiled."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -113,7 +111,7 @@ class _Onnxruntime:
             yield recorder
 
     @contextmanager
-    def stepping(self, model: Model, settings: OrtSettings) -> Iterator[Stepper]:
+    def stepping(self, model: Model, settings: OrtSettings) -> "Iterator[Stepper]":
         """Opens a session; inside the block, each call runs one inference of any sizes."""
         model = model.executed
         with sessions.running(model):
@@ -136,7 +134,7 @@ class _Onnxruntime:
 
             yield run
 
-    def optimize(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> SavedGraph:
+    def optimize(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> "SavedGraph":
         """Returns the graph that onnxruntime runs, from one inference; raises as `profile`."""
         model, folder = model.executed, Folder()
         with _running(model, feedset):
@@ -166,7 +164,7 @@ executor: OptimizingExecutor[Model, FeedSet, OrtSettings] = _Onnxruntime()
 
 
 def _record(
-    model: Model, feedset: FeedSet, settings: OrtSettings, folder: Folder, progress: Progress
+    model: Model, feedset: FeedSet, settings: OrtSettings, folder: "Folder", progress: Progress
 ) -> Run:
     factory = sessions.Factory.of(model, settings)
     if len(model.nodes) + len(model.inputs) + len(model.graph.output) > _MANY:

@@ -11,8 +11,6 @@ part. Of older versions, and of profiles of other programs, they are derived: a 
 event of its own is in a part.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter, defaultdict, deque
@@ -65,7 +63,7 @@ class SavedNodes:
     elsewhere: bool = False
 
     @classmethod
-    def read(cls, path: Path, elsewhere: bool = False) -> SavedNodes:
+    def read(cls, path: Path, elsewhere: bool = False) -> "SavedNodes":
         """Reads the saved graph without its weights."""
         proto = onnx.load(path, load_external_data=False)
         return cls(Model(proto, path, "", expanded_keys(proto)).nodes, elsewhere=elsewhere)
@@ -99,7 +97,7 @@ def kernels(
     graph: SavedNodes,
     labels: Sequence[Label],
     calls: Sequence[float],
-    parts: Sequence[Part] = (),
+    parts: "Sequence[Part]" = (),
     matches: Sequence[Node | None] | None = None,
     others: Collection[Name] = (),
 ) -> tuple[Kernel, ...]:

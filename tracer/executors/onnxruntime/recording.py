@@ -5,8 +5,6 @@ in its own session, whose profile is read, checked and deleted before the next s
 `plan_session` says how many runs are next, and how many warm-up runs before them.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -111,7 +109,7 @@ class Recording:
     events_per_run: int = 0
 
     @property
-    def state(self) -> RunsSoFar:
+    def state(self) -> "RunsSoFar":
         """Returns the runs so far, whose precision is left open."""
         return RunsSoFar(
             runs=sum(len(table.dur) for table in self.tables),
@@ -120,7 +118,7 @@ class Recording:
             expected_s=self.run_s,
         )
 
-    def measured(self) -> RunsSoFar:
+    def measured(self) -> "RunsSoFar":
         """Returns what the plan of the next chunk depends on."""
         if not self.tables or not self.wall.us:
             return self.state

@@ -4,8 +4,6 @@ torch's profiler records operators, in sessions whose records fit in memory. Hoo
 of each operator; autograd's sequence numbers join backward operators to forward operators.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -125,7 +123,7 @@ def _opened(
     arrays: Arrays,
     settings: EagerSettings,
     modules: Callable[[], AbstractContextManager[None]],
-) -> Iterator[_Recording]:
+) -> "Iterator[_Recording]":
     """Opens `model` for runs by `run`."""
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UsageError(
@@ -140,7 +138,7 @@ def _opened(
 
 def _step(
     model: torch.nn.Module, run: Callable[..., Any], arrays: Arrays, settings: EagerSettings
-) -> Step:
+) -> "Step":
     """Returns a step of `model` by `run`, after a first run that may fail; frees its outputs."""
     inputs = [torch.tensor(array, device=settings.device) for array in arrays]
     with failing_clearly(model, inputs), torch.set_grad_enabled(settings.training):
@@ -159,7 +157,7 @@ def _step(
 class _Recording:
     """The calls that torch's profiler has recorded so far."""
 
-    step: Step
+    step: "Step"
     modules: Callable[[], AbstractContextManager[None]]
     calls: Calls
     spans_per_run: int = 0

@@ -3,8 +3,6 @@
 There is one module per data set, named like it, with `read(folder: Path) -> LabelledImages`.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Iterator
@@ -55,7 +53,7 @@ class Split:
                 yield piece, self.y[start + offset : start + offset + len(piece)]
             start += len(part)
 
-    def fitted(self, shape: tuple[int, int, int]) -> Split:
+    def fitted(self, shape: tuple[int, int, int]) -> "Split":
         """Returns the images, in memory, as (channels, height, width)."""
         return replace(self, parts=(images.fit(self.x, shape),))
 
@@ -69,7 +67,7 @@ class LabelledImages:
     test: Split
     labels: tuple[str, ...]
 
-    def fitted(self, shape: tuple[int, int, int]) -> LabelledImages:
+    def fitted(self, shape: tuple[int, int, int]) -> "LabelledImages":
         """Returns the images as (channels, height, width). Raises InputError if they cannot fit."""
         return replace(self, train=self.train.fitted(shape), test=self.test.fitted(shape))
 
