@@ -5,8 +5,6 @@ A row without a match was split, or folded into a neighbour: it joins the group 
 A row that fits nowhere stays alone. Each row is in exactly one group.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from bisect import bisect_left
@@ -53,7 +51,7 @@ class Layer:
     rows: tuple[tuple[int, ...], ...]
 
 
-def align(sides: Sequence[Sequence[LayerRow]]) -> tuple[Layer, ...]:
+def align(sides: "Sequence[Sequence[LayerRow]]") -> tuple[Layer, ...]:
     """Returns the layers of all sides in the order of the first, with which each is matched."""
     groups = _Groups()
     for side, rows in enumerate(sides):
@@ -116,7 +114,7 @@ class _Groups:
 
 
 def _match(
-    groups: _Groups, first: Sequence[LayerRow], second: Sequence[LayerRow], other: int
+    groups: _Groups, first: "Sequence[LayerRow]", second: "Sequence[LayerRow]", other: int
 ) -> None:
     """Unites rows of the first side with one row each of another, the most reliable way first."""
     left = [i for i, row in enumerate(first) if not row.is_runtime]
@@ -192,7 +190,7 @@ def _longest_rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return chosen[::-1]
 
 
-def _attach_modules(groups: _Groups, sides: Sequence[Sequence[LayerRow]], other: int) -> None:
+def _attach_modules(groups: _Groups, sides: "Sequence[Sequence[LayerRow]]", other: int) -> None:
     """Unites the unmatched rows of a module: the sides split the module differently."""
     owners: dict[tuple[int, str], list[int]] = {}
     for side in (0, other):
@@ -208,7 +206,7 @@ def _attach_modules(groups: _Groups, sides: Sequence[Sequence[LayerRow]], other:
 
 
 def _attach_folded(
-    groups: _Groups, side: int, rows: Sequence[LayerRow], missing: int, forward: bool
+    groups: _Groups, side: int, rows: "Sequence[LayerRow]", missing: int, forward: bool
 ) -> None:
     """Unites unmatched rows with a matched neighbour into which they may be folded."""
     by_kernels = any(row.before for row in rows)

@@ -5,8 +5,6 @@ input and output once, or as the rule says. It sees a node as an `Operation`: ty
 attributes, constants. Caches are not modelled: a tensor that one operator reads twice counts once.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -62,16 +60,16 @@ class Count:
     def _fields(self) -> tuple[int, ...]:  # `astuple` copies, and takes ten times as long
         return self.macs, self.adds, self.muls, self.other, self.channel_sums
 
-    def checked(self) -> Count:
+    def checked(self) -> "Count":
         """Returns itself. Raises ValueError if an attribute made a count negative."""
         if min(self._fields) < 0:
             raise ValueError("a count below zero")
         return self
 
-    def __add__(self, more: Count) -> Count:
+    def __add__(self, more: "Count") -> "Count":
         return Count(*map(add, self._fields, more._fields))
 
-    def __mul__(self, times: int) -> Count:
+    def __mul__(self, times: int) -> "Count":
         return Count(*[value * times for value in self._fields])
 
 
@@ -212,7 +210,7 @@ class Operation:
         """Version of the operator's domain that the model imports."""
         return self.facts.opsets.get(self.node.domain, 1)
 
-    def with_types(self, types: Mapping[str, TensorType]) -> Operation:
+    def with_types(self, types: Mapping[str, TensorType]) -> "Operation":
         """Returns the operation in calls with other types of its tensors, by name."""
         own = {(self.node.scope.path, name): operand(name, kind) for name, kind in types.items()}
         return replace(self, facts=replace(self.facts, _operands=own))

@@ -14,17 +14,7 @@ from tracer.accumulators.statistics.partial_sums import PartialSums, bin_edges
 from tracer.analyzers import whatif
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.overflow import bits_observed, overflow, widest
-from tracer.analyzers.views import environment
-from tracer.analyzers.views.drawing import (
-    EXTREMES,
-    HIGH,
-    LINEAR,
-    OTHERS,
-    PLAIN,
-    empty_figure,
-    labels,
-    plain,
-)
+from tracer.analyzers.views import drawing, environment
 from tracer.analyzers.views.file_formats.json import fields, records
 from tracer.analyzers.views.page import Page, Table, name_column, number_column
 from tracer.analyzers.views.report import Accuracy, Content, RunContent, Widths, drawings
@@ -56,18 +46,20 @@ def figure(result: WhatIf, options: ViewOptions) -> Figure:
     width, height = _PANEL_INCHES
     shown_of = [widest(variant.answer.sums, top) for variant in result.variants]
     counts = [math.ceil((_FIRST + len(shown)) / _COLUMNS) for shown in shown_of]
-    chart = empty_figure(width * _COLUMNS, height * sum(counts) + _HEAD_INCHES * len(counts))
+    chart = drawing.empty_figure(
+        width * _COLUMNS, height * sum(counts) + _HEAD_INCHES * len(counts)
+    )
     parts = chart.subfigures(len(counts), 1, squeeze=False, height_ratios=counts)[:, 0]
     for part, panel_rows, variant, shown in zip(
         parts, counts, result.variants, shown_of, strict=True
     ):
-        title = plain(f"{result.model.name} · {label(result, variant)}")
+        title = drawing.plain(f"{result.model.name} · {label(result, variant)}")
         part.suptitle(title, x=0.01, ha="left", fontsize=10)
         panels = part.subplots(panel_rows, _COLUMNS, squeeze=False).ravel()
         _by_width(panels[0], result, variant)
         _front(panels[1], result, variant)
         _histogram(panels[2], _ALL, variant.answer.sums, variant)
-        names = labels(sums.node for sums in shown)
+        names = drawing.labels(sums.node for sums in shown)
         for panel, name, sums in zip(panels[_FIRST:], names, shown, strict=False):
             widths = f"{bits_observed(sums)} bits observed, {sums.guaranteed} guaranteed"
             _histogram(panel, f"{name}: {widths}", [sums], variant)
@@ -85,20 +77,28 @@ def _by_width(axes: Axes, result: WhatIf, variant: Variant) -> None:
 
     answer = variant.answer
     bits = [row.bits for row in answer.rows]
-    axes.plot(bits, [row.score for row in answer.rows], color=PLAIN, marker="o", markersize=3)
-    axes.set_ylabel(plain(whatif.metric(result.judgement)), fontsize=8, color=PLAIN)
+    axes.plot(
+        bits, [row.score for row in answer.rows], color=drawing.PLAIN, marker="o", markersize=3
+    )
+    axes.set_ylabel(drawing.plain(whatif.metric(result.judgement)), fontsize=8, color=drawing.PLAIN)
     axes.set_xlabel("bits of the accumulator", fontsize=8)
     other = axes.twinx()
-    other.plot(bits, [row.energy for row in answer.rows], color=EXTREMES, marker="s", markersize=2)
+    other.plot(
+        bits, [row.energy for row in answer.rows], color=drawing.EXTREMES, marker="s", markersize=2
+    )
     other.set_ylim(bottom=0)
-    other.set_ylabel(plain(f"energy [{result.energy.unit or 'units'}]"), fontsize=8, color=EXTREMES)
+    other.set_ylabel(
+        drawing.plain(f"energy [{result.energy.unit or 'units'}]"),
+        fontsize=8,
+        color=drawing.EXTREMES,
+    )
     other.yaxis.set_major_formatter(lambda value, _: si(value))
     other.tick_params(labelsize=7)
     other.spines["top"].set_visible(False)
     for at, name in _answers(variant).items():
-        axes.axvline(at, color=HIGH, linewidth=0.8, linestyle="--")
+        axes.axvline(at, color=drawing.HIGH, linewidth=0.8, linestyle="--")
         bottom = axes.get_xaxis_transform()
-        axes.text(at, 0.02, f" {name}", fontsize=8, color=HIGH, transform=bottom)
+        axes.text(at, 0.02, f" {name}", fontsize=8, color=drawing.HIGH, transform=bottom)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title("score and energy by width", fontsize=8, loc="left")
     _finish(axes)
@@ -122,19 +122,21 @@ def _front(axes: Axes, result: WhatIf, variant: Variant) -> None:
         for evaluation in answer.evaluations
     ]
     scores = [each.score for each in answer.evaluations]
-    axes.scatter(energies, scores, s=6, color=OTHERS, label="evaluations")
+    axes.scatter(energies, scores, s=6, color=drawing.OTHERS, label="evaluations")
     front = answer.front
-    axes.plot([p.energy for p in front], [p.score for p in front], color=HIGH, marker="o",
+    axes.plot([p.energy for p in front], [p.score for p in front], color=drawing.HIGH, marker="o",
               markersize=3, linewidth=0.9, label="Pareto front")  # fmt: skip
-    for name, choice, colour in (("B", answer.uniform, PLAIN), ("C", answer.each, _EACH)):
+    for name, choice, colour in (("B", answer.uniform, drawing.PLAIN), ("C", answer.each, _EACH)):
         if choice is not None:
             axes.plot(choice.energy, choice.score, marker="*", markersize=10, color=colour,
                       linestyle="none", label=name)  # fmt: skip
     axes.xaxis.set_major_formatter(lambda value, _: si(value))
-    axes.set_xlabel(plain(f"energy of a sample [{result.energy.unit or 'units'}]"), fontsize=8)
-    axes.set_ylabel(plain(whatif.metric(result.judgement)), fontsize=8)
+    axes.set_xlabel(
+        drawing.plain(f"energy of a sample [{result.energy.unit or 'units'}]"), fontsize=8
+    )
+    axes.set_ylabel(drawing.plain(whatif.metric(result.judgement)), fontsize=8)
     title = f"energy against score, within {whatif.budget(result.judgement)}: B and C"
-    axes.set_title(plain(title), fontsize=8, loc="left")
+    axes.set_title(drawing.plain(title), fontsize=8, loc="left")
     falls = bool(front) and front[-1].score < front[0].score  # an error: the upper right is free
     axes.legend(fontsize=7, frameon=False, loc="upper right" if falls else "lower right")
     _finish(axes)
@@ -148,9 +150,9 @@ def _histogram(axes: Axes, title: str, sums: Sequence[PartialSums], variant: Var
     filled = np.flatnonzero(final + extremes)
     first, last = (int(filled[0]), int(filled[-1])) if len(filled) else (0, len(final) - 1)
     bins = bin_edges()[first : last + 2]
-    axes.set_xscale("symlog", base=2, linthresh=LINEAR)
-    axes.stairs(final[first : last + 1], bins, fill=True, color=PLAIN)
-    axes.stairs(extremes[first : last + 1], bins, color=EXTREMES, linewidth=1.0)
+    axes.set_xscale("symlog", base=2, linthresh=drawing.LINEAR)
+    axes.stairs(final[first : last + 1], bins, fill=True, color=drawing.PLAIN)
+    axes.stairs(extremes[first : last + 1], bins, color=drawing.EXTREMES, linewidth=1.0)
     axes.set_yscale("log")
     left, right = float(bins[0]), float(bins[-1])
     widths = [row.bits for row in variant.answer.rows]
@@ -158,7 +160,7 @@ def _histogram(axes: Axes, title: str, sums: Sequence[PartialSums], variant: Var
         low, high = variant.answer.accumulator.range_of(bits)
         for end in (low, high + 1):
             if left < end < right:
-                axes.axvline(end, color=HIGH, linewidth=0.5, alpha=0.6)
+                axes.axvline(end, color=drawing.HIGH, linewidth=0.5, alpha=0.6)
     axes.set_xlim(left, right)
     gap = max(math.ceil(len(widths) / _TICK_BITS), _TICK_GAP)  # ends of some have their bits
     labelled = [widths[0]]

@@ -19,8 +19,6 @@ Winograd or Fourier transform, and no float16) and round as ONNX says, halves to
 a zero is not covered where an output is not dequantised.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -81,7 +79,7 @@ class _Numbers:
     fused: bool = False
     odd: frozenset[int] | None = None
     halves: bool = False
-    channels: tuple[_Numbers, ...] = ()
+    channels: "tuple[_Numbers, ...]" = ()
 
     def __post_init__(self) -> None:
         if self.exponent < -126 or self.extent.bit_length() + self.exponent > 126:
@@ -91,11 +89,11 @@ class _Numbers:
     def extent(self) -> int:
         return max(abs(self.low), abs(self.high))
 
-    def on(self, exponent: int) -> _Numbers:
+    def on(self, exponent: int) -> "_Numbers":
         shift = self.exponent - exponent
         return _Numbers(exponent, self.low << shift, self.high << shift)
 
-    def within_floats(self) -> _Numbers:
+    def within_floats(self) -> "_Numbers":
         """Returns these numbers. Raises _InexactError where float32 does not hold all of them."""
         if self.extent > LIMIT:
             raise _InexactError(f"sums reach {self.extent:,} times 2^{self.exponent}, above 2^24")
@@ -114,7 +112,7 @@ class _Constant:
     int8: Any = None
     scale: Any = None
 
-    def changed(self, change: Callable[[Any], Any]) -> _Constant:
+    def changed(self, change: Callable[[Any], Any]) -> "_Constant":
         parts = (self.values, self.int8, self.scale)
         return _Constant(*(None if each is None else change(each) for each in parts))
 

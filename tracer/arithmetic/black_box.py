@@ -3,8 +3,6 @@
 Random vectors of integers show what it does beyond the range of its registers.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import re
@@ -51,7 +49,7 @@ class Numbers:
     format: float_accumulator.FloatFormat | None = None
 
     @classmethod
-    def read(cls, text: str, terms: int) -> Numbers:
+    def read(cls, text: str, terms: int) -> "Numbers":
         """Returns the numbers that a text names. Raises UsageError."""
         if match := _RANGE.fullmatch(text):
             return cls(np.dtype(np.int64), int(match[1]), int(match[2]))._limited(text, terms)
@@ -64,7 +62,7 @@ class Numbers:
         dtype = text if text in ("float16", "float64") else "float32"
         return cls(np.dtype(dtype), format=float_accumulator.float_format(name))
 
-    def _limited(self, text: str, terms: int) -> Numbers:
+    def _limited(self, text: str, terms: int) -> "Numbers":
         """Returns the numbers whose sums of products stay within 64 bits."""
         if self.low > 0 or self.high < 1:
             raise UsageError(f"operands '{text}'", "The range has 0 and 1 in it.")
@@ -92,7 +90,7 @@ class Operands:
     text: str
 
     @classmethod
-    def read(cls, text: str, terms: int) -> Operands:
+    def read(cls, text: str, terms: int) -> "Operands":
         """Returns the operands of a text such as `int8` or `uint8/int8`. Raises UsageError."""
         first, _, second = text.partition("/")
         sides = Numbers.read(first.strip(), terms), Numbers.read((second or first).strip(), terms)
@@ -331,7 +329,7 @@ class Finding:
     def of(
         cls, accumulator: AnyAccumulator, count: int, note: str = "",
         result: float_accumulator.FloatFormat | None = None,
-    ) -> Finding:  # fmt: skip
+    ) -> "Finding":  # fmt: skip
         """Returns the finding that `count` terms are added as in an accumulator.
 
         The sum is rounded to `result` at last; None keeps it.
@@ -345,7 +343,7 @@ class Finding:
         return cls(text, str(accumulator), known, tree, note=note)
 
     @classmethod
-    def exact(cls, accumulator: Accumulator) -> Finding:
+    def exact(cls, accumulator: Accumulator) -> "Finding":
         """Returns the finding that sums stay within an accumulator, so that no order shows."""
         text = f"no sum of these operands leaves {accumulator.bits} bits, so no order shows"
         text = "; ".join([text, *_product_words(accumulator)])

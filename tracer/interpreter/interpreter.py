@@ -4,8 +4,6 @@
 their last use.
 """
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -131,13 +129,13 @@ class Interpreter:
         if fallback is not None and planner.uncomputed:
             self.notes = (note(planner.uncomputed, fallback),)
 
-    def with_observers(self, *observers: Observer) -> Interpreter:
+    def with_observers(self, *observers: Observer) -> "Interpreter":
         """Returns the same prepared model with other observers."""
         clone = copy.copy(self)
         clone._observers = observers
         return clone
 
-    def with_threads(self, threads: int) -> Interpreter:
+    def with_threads(self, threads: int) -> "Interpreter":
         """Returns the same prepared model, run on another number of threads."""
         clone = copy.copy(self)
         clone._threads = threads
@@ -219,7 +217,7 @@ class Interpreter:
         ]
 
     @contextmanager
-    def _running(self, given: Iterable[Value]) -> Iterator[Execution]:
+    def _running(self, given: Iterable[Value]) -> "Iterator[Execution]":
         nbytes = self._own_bytes + sum(map(values.nbytes, given))
         with (
             activity.doing(self.model.name, "the interpreter ran the model", patient=True),
@@ -277,7 +275,7 @@ class BoundBody:
 
     bound: BoundPlan
     around: Sequence[Value]
-    execution: Execution
+    execution: "Execution"
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
 """Narrows a model to one width, scores it in its accumulators, and says what became of nodes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,7 +82,7 @@ class Evaluation:
         return Sums(mean, emulation.accumulations(), emulation.notes)
 
 
-def node_rows(subject: Subject, attempt: Attempt, before: Sums) -> tuple[NarrowedNode, ...]:
+def node_rows(subject: "Subject", attempt: "Attempt", before: Sums) -> tuple[NarrowedNode, ...]:
     """Returns a row for each node that sums in the accumulators of the attempt."""
     needs, rows = attempt.width.needs(subject.model), []
     is_machine = bool(attempt.width.machine)
@@ -113,7 +111,7 @@ def node_rows(subject: Subject, attempt: Attempt, before: Sums) -> tuple[Narrowe
 
 
 def result_notes(
-    subject: Subject, attempt: Attempt, score: float, judge: Judgement
+    subject: "Subject", attempt: "Attempt", score: float, judge: Judgement
 ) -> Iterator[str]:
     """Yields what the rows do not say: nodes that cannot be narrowed, and what that costs."""
     yield from attempt.after.notes
@@ -167,7 +165,7 @@ class Subject:
     others: Mapping[str, str]
 
     @classmethod
-    def of(cls, model: Model) -> Subject:
+    def of(cls, model: Model) -> "Subject":
         """Returns the sums of a model."""
         found, others = layers.find_layers(model)
         plain = layers.find_plain_sums(model)

@@ -1,7 +1,5 @@
 """The nodes that take the place of a node, and how a fitted layer is written as such."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -20,7 +18,7 @@ from tracer.narrowing.samples import terms_of
 from tracer.support.types import Array
 
 
-def write_in_order(fragment: Fragment, layer: Layer, order: Array) -> None:
+def write_in_order(fragment: "Fragment", layer: Layer, order: Array) -> None:
     """Adds the layer as it is, with its input channels in an `order` (channels,)."""
     inputs, _, *bias = fragment.node.input
     indices = fragment.constant("order", order.astype(np.int64))
@@ -30,7 +28,7 @@ def write_in_order(fragment: Fragment, layer: Layer, order: Array) -> None:
     fragment.finish(fragment.copy([moved, weights, *bias], "sum"))
 
 
-def write_layer(fragment: Fragment, layer: Layer, fit: Fit, parts: int = 1) -> None:
+def write_layer(fragment: "Fragment", layer: Layer, fit: Fit, parts: int = 1) -> None:
     """Adds the nodes of a layer: it reads its inputs on a grid, in parts of its input channels.
 
     The sums of the parts, and the means times the sum of the inputs, are added as real numbers.
@@ -71,14 +69,14 @@ def cuts(layer: Layer, parts: int) -> tuple[slice, ...]:
     return tuple(slice(a, b) for a, b in pairwise(ends))
 
 
-def _weights(fragment: Fragment, layer: Layer, integers: Array, scales: Array) -> str:
+def _weights(fragment: "Fragment", layer: Layer, integers: Array, scales: Array) -> str:
     """Adds integers (M, K) in the type of the layer's weights, with the scales (M,) of the rows."""
     stored = layer.stored(integers.astype(layer.weight_type))
     return _scaled(fragment, layer, "weights", stored, scales, 1 if layer.transposed else 0)
 
 
 def _scaled(
-    fragment: Fragment, layer: Layer, part: str, stored: Array, scales: Array, axis: int
+    fragment: "Fragment", layer: Layer, part: str, stored: Array, scales: Array, axis: int
 ) -> str:
     """Adds integers with a scale for each row along `axis`, or with one where the layer has one."""
     scales = scales.astype(np.float32)

@@ -4,8 +4,6 @@ A layer is a product of quantised activations and stored weights. A plain sum ha
 product of activations, a pooling, a reduction. Both read integers of a `Grid`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -61,20 +59,20 @@ class Grid:
         result: FloatArray = np.clip(np.rint(values / self.step), self.low, self.high)
         return result
 
-    def of_bits(self, bits: int, kept: float) -> Grid:
+    def of_bits(self, bits: int, kept: float) -> "Grid":
         """Returns a grid of at most `bits` bits over a share of the range."""
         count = (1 << bits) - 1
         step = self.step * kept * (self.high - self.low) / count
         low = max(round(self.low * self.step * kept / step), -count)
         return Grid(step, low, low + count)
 
-    def of_extent(self, extent: int, kept: float) -> Grid:
+    def of_extent(self, extent: int, kept: float) -> "Grid":
         """Returns a grid of integers up to `extent` over a share of the range."""
         step = self.step * kept * self.extent / extent
         low, high = (round(end * self.step * kept / step) for end in (self.low, self.high))
         return Grid(step, max(low, -extent), min(high, extent))
 
-    def clipped(self, kept: float) -> Grid:
+    def clipped(self, kept: float) -> "Grid":
         """Returns the grid without the values beyond a share of its range."""
         return Grid(self.step, round(self.low * kept), round(self.high * kept))
 
@@ -230,7 +228,7 @@ class Layer:
         """The axis of the input channels in the tensor that the node reads."""
         return 1 if self.op_type == "Conv" else -1
 
-    def of_outputs(self, rows: Array) -> Layer:
+    def of_outputs(self, rows: Array) -> "Layer":
         """Returns the layer with some of its outputs, of a layer without groups."""
         axis = 1 if self.transposed else 0
         shape = (*self.shape[:axis], len(rows), *self.shape[axis + 1 :])

@@ -4,8 +4,6 @@ This process deals the tasks itself, two for each worker at a time, so that what
 cancelled here, and a worker is not used before it has told that it runs the same code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import logging
@@ -117,12 +115,12 @@ class DaskPool:
         if self._owns_client:
             self._client.close(timeout=1)
 
-    def send(self, seat: _DaskWorker, task: Task, done: Done) -> None:
+    def send(self, seat: "_DaskWorker", task: Task, done: Done) -> None:
         """Sends a task to a worker, in a thread that may wait for the scheduler."""
         with contextlib.suppress(RuntimeError):  # the thread has been asked to end
             self._sender.submit(self._send, seat, task, done)
 
-    def _send(self, seat: _DaskWorker, task: Task, done: Done) -> None:
+    def _send(self, seat: "_DaskWorker", task: Task, done: Done) -> None:
         if seat.is_gone:
             return  # the dispatcher has dealt the task again
         try:

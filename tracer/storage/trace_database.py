@@ -5,8 +5,6 @@ earlier version. Rows have the types of a record, and what a cell expands to is 
 of the file.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import re
@@ -122,7 +120,7 @@ def put_meta(database: sqlite3.Connection, texts: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def reading(path: Path, content: Content) -> Iterator[tuple[StoredFile, dict[str, str]]]:
+def reading(path: Path, content: Content) -> "Iterator[tuple[StoredFile, dict[str, str]]]":
     """Opens a file read-only, and yields it with its table `meta`.
 
     Raises InputError for a file that is damaged, holds something else, or has a format that cannot
@@ -140,7 +138,7 @@ def reading(path: Path, content: Content) -> Iterator[tuple[StoredFile, dict[str
         yield file, meta
 
 
-def meta_of(file: StoredFile) -> dict[str, str]:
+def meta_of(file: "StoredFile") -> dict[str, str]:
     """The table `meta`, in the order of its rows. Raises ValueError for malformed rows."""
     rows = file.rows("meta", typed_row(_MetaRow), "SELECT key, value FROM meta LIMIT 32")
     return {row.key: row.value for row in rows}
@@ -168,7 +166,7 @@ _MAGIC, _JOURNAL_VERSIONS, _WAL = b"SQLite format 3\0", slice(18, 20), 2
 
 
 @contextmanager
-def open_file(path: Path, content: Content) -> Iterator[StoredFile]:
+def open_file(path: Path, content: Content) -> "Iterator[StoredFile]":
     """Opens `path` to read it.
 
     Raises InputError for a file that is damaged, absent, in use, or of a newer format. Whatever is
@@ -183,7 +181,7 @@ def open_file(path: Path, content: Content) -> Iterator[StoredFile]:
             yield StoredFile(database, size)
 
 
-def open_to_write(path: Path, content: Content) -> StoredFile:
+def open_to_write(path: Path, content: Content) -> "StoredFile":
     """Opens an existing file to write rows, with the same checks and errors as `open_file`."""
     with name_damage(path, content.noun, content.hint):
         size = _measured(path, content.hint)

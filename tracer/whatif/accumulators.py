@@ -4,8 +4,6 @@ Widths are swept by `whatif.sweep`, which reuses what widths have in common. Acc
 kinds have nothing in common, so that each takes a run over all the data.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -66,7 +64,7 @@ class AccumulatorTask:
         """How additions are counted."""
         return self.options.addition_convention or "plain"
 
-    def run(self, model: Model, policy: Policy | None) -> list[_Part]:
+    def run(self, model: Model, policy: Policy | None) -> "list[_Part]":
         """Runs all the data, which workers share out. Raises OutOfTimeError at the deadline."""
         job = TrialJob(
             model, self.model, policy, self.batches, self.metric, self.limits, self.deadline
@@ -142,7 +140,7 @@ def _row(
     return row, (*orders, *(note for part in parts for note in part.notes))
 
 
-def _counts(parts: Sequence[_Part], are_integers: bool) -> dict[str, Any]:
+def _counts(parts: "Sequence[_Part]", are_integers: bool) -> dict[str, Any]:
     """Returns the counts of all nodes together; integers have neither swamped terms nor errors."""
     if are_integers:
         tallies = [each.tally for each in merged_by_node([part.sums for part in parts])]
@@ -194,7 +192,7 @@ class TrialJob:
     deadline: Deadline | None = None
     weights: tuple[WeightFiles, WeightFiles] | None = None
 
-    def portable(self) -> TrialJob:
+    def portable(self) -> "TrialJob":
         """Returns the job for other processes. Raises UsageError where it draws random numbers."""
         if self.policy is not None:
             refuse_draws(self.model, self.policy)
@@ -202,7 +200,7 @@ class TrialJob:
         weights = WeightFiles.of(model), WeightFiles.of(plain)
         return replace(self, model=model, plain=plain, deadline=None, weights=weights)
 
-    def open(self, threads: int | None) -> _Runs:
+    def open(self, threads: int | None) -> "_Runs":
         """Returns what runs shards. Raises InputError where a model has other weights here."""
         for model, weights in zip((self.model, self.plain), self.weights or (), strict=False):
             weights.check(model)

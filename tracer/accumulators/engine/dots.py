@@ -10,16 +10,6 @@ from typing import Any
 import numpy as np
 
 from tracer.accumulators.engine import oracle, tile_sums
-from tracer.accumulators.engine.tile_sums import (
-    LIMIT,
-    Factors,
-    Matrices,
-    Program,
-    SumLanes,
-    checked,
-    products_may_change,
-    program,
-)
 from tracer.accumulators.kernels import loaded
 from tracer.accumulators.spec.accumulator import Accumulator, rounding_of
 from tracer.accumulators.spec.orders import Sorted, Terms
@@ -47,7 +37,7 @@ def measure(
     make coarser. `values` may be the array `final` where no sum differs. Raises ModelError where
     shapes do not fit or magnitudes add up to 2^62.
     """
-    matrices = checked(left, right, bias, terms)
+    matrices = tile_sums.checked(left, right, bias, terms)
     sums = observed(matrices, terms, accumulator)
     low, high = accumulator.range
     if not sums.final.size or (sums.low.min() >= low and sums.high.max() <= high):
@@ -63,7 +53,7 @@ def final_and_clipped(
 
     `values` may be the array of final sums where no sum differs.
     """
-    matrices = checked(left, right, bias, terms)
+    matrices = tile_sums.checked(left, right, bias, terms)
     if inner_widths_may_change(matrices, accumulator, terms):
         sums, clipped = measure(left, right, bias, terms, accumulator)
         return sums.final, clipped
@@ -76,7 +66,9 @@ def final_and_clipped(
     return final, _clipped(matrices, terms, accumulator, sums, outside)
 
 
-def _possible_overflows(matrices: Matrices, accumulator: Accumulator) -> tuple[Array, Array]:
+def _possible_overflows(
+    matrices: tile_sums.Matrices, accumulator: Accumulator
+) -> tuple[Array, Array]:
     """The exact sums (M, P), int64, and where a partial sum may leave the range in some order.
 
     No partial sum of y is below y - P or above y + N, where P and N are the sums of the positive
@@ -99,7 +91,11 @@ def _possible_overflows(matrices: Matrices, accumulator: Accumulator) -> tuple[A
 
 
 def _clipped(
-    matrices: Matrices, terms: Terms, accumulator: Accumulator, sums: UnlimitedSums, outside: Array
+    matrices: tile_sums.Matrices,
+    terms: Terms,
+    accumulator: Accumulator,
+    sums: UnlimitedSums,
+    outside: Array,
 ) -> Clipped:
     """The clipped sums: those of `sums`, except where `outside`, which are emulated."""
     rows = np.flatnonzero(outside.any(1))
@@ -131,14 +127,14 @@ def _unlimited_result(sums: UnlimitedSums, accumulator: Accumulator, terms: Term
     return Clipped(values, no_events if sums.clips is None else sums.clips)
 
 
-def _product(matrices: Matrices) -> Array:
+def _product(matrices: tile_sums.Matrices) -> Array:
     """The exact products without the bias, int64."""
     final = np.empty(matrices.shape, np.int64)
     products.integers(matrices.left, matrices.right, final)
     return final
 
 
-def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> UnlimitedSums:
+def observed(matrices: tile_sums.Matrices, terms: Terms, accumulator: Accumulator) -> UnlimitedSums:
     """Sums without a range and their extremes; the bias is first or last, as the accumulator's.
 
     They are in the unit of the accumulator.
@@ -150,9 +146,9 @@ def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Unli
     if not final.size:
         return UnlimitedSums(final, low, high)
     clips = None if plan.has_one_width else np.empty(matrices.shape, np.int64)
-    lanes = SumLanes(matrices, plan, accumulator)
+    lanes = tile_sums.SumLanes(matrices, plan, accumulator)
     if lanes.exact_bits:
-        factors = Factors.of(lanes, plan, lanes.exact_bits)
+        factors = tile_sums.Factors.of(lanes, plan, lanes.exact_bits)
         columns = tile_sums.of_matrix(matrices, plan.sequence)
         if clips is not None:
             factors.own_events(columns, final, clips)
@@ -167,7 +163,7 @@ def observed(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Unli
     return UnlimitedSums(final, low, high, clips)
 
 
-def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clipped:
+def emulated(matrices: tile_sums.Matrices, terms: Terms, accumulator: Accumulator) -> Clipped:
     """Sums brought into the range at every step, and how many steps left it.
 
     They are in the unit of the products.
@@ -178,9 +174,9 @@ def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clip
     values, events = (tensors.empty(matrices.shape, np.int64) for _ in range(2))
     if not values.size:
         return Clipped(values, events)
-    lanes = SumLanes(matrices, plan, accumulator)
+    lanes = tile_sums.SumLanes(matrices, plan, accumulator)
     if lanes.limited_bits:
-        factors = Factors.of(lanes, plan, lanes.limited_bits)
+        factors = tile_sums.Factors.of(lanes, plan, lanes.limited_bits)
         factors.clip(tile_sums.of_matrix(matrices, plan.sequence), values, events)
         values <<= accumulator.shift(terms)
         return Clipped(values, events)
@@ -195,8 +191,8 @@ def emulated(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> Clip
 
 
 def sum_by_program(
-    matrices: Matrices, plan: Program, accumulator: Accumulator, start: Array, outs: Outs,
-    observed: bool, clips: Array | None = None,
+    matrices: tile_sums.Matrices, plan: tile_sums.Program, accumulator: Accumulator, start: Array,
+    outs: Outs, observed: bool, clips: Array | None = None,
 ) -> None:  # fmt: skip
     """Computes sums in any order that has a program; without a range if `observed`.
 
@@ -228,7 +224,9 @@ def sum_by_program(
     parallel.run_blocks(len(parts), block)
 
 
-def _rules(matrices: Matrices, plan: Program, accumulator: Accumulator, observed: bool) -> Array:
+def _rules(
+    matrices: tile_sums.Matrices, plan: tile_sums.Program, accumulator: Accumulator, observed: bool
+) -> Array:
     """The rules (registers + 1, 3), int64, of the registers, and last of products.
 
     A rule is what to do outside the range, and the range.
@@ -242,12 +240,12 @@ def _rules(matrices: Matrices, plan: Program, accumulator: Accumulator, observed
         for register in plan.registers
     ]
     width, products = accumulator.product_bits, (kernels.EXACT, 0, 0)
-    if width is not None and products_may_change(matrices, accumulator):
+    if width is not None and tile_sums.products_may_change(matrices, accumulator):
         products = (rule, *accumulator.range_of(width))
     return np.array([*rows, products], np.int64)
 
 
-def _leaving(plan: Program) -> Array:
+def _leaving(plan: tile_sums.Program) -> Array:
     """What sums become as they leave a register, as `single_sums.added` reads it."""
     kernels = loaded("single_sums")
     rows, exact = [], (kernels.EXACT, 0, 0)
@@ -266,20 +264,22 @@ def _leaving(plan: Program) -> Array:
     return np.array(rows if is_needed else np.empty((0, 6)), np.int64)
 
 
-def has_fast_kernel(matrices: Matrices, terms: Terms, accumulator: Accumulator) -> bool:
+def has_fast_kernel(matrices: tile_sums.Matrices, terms: Terms, accumulator: Accumulator) -> bool:
     """Whether a kernel supports this case that saturates about as fast as it multiplies."""
-    return SumLanes(matrices, _plan(terms, accumulator), accumulator).limited_bits > 0
+    return tile_sums.SumLanes(matrices, _plan(terms, accumulator), accumulator).limited_bits > 0
 
 
-def inner_widths_may_change(matrices: Matrices, accumulator: Accumulator, terms: Terms) -> bool:
+def inner_widths_may_change(
+    matrices: tile_sums.Matrices, accumulator: Accumulator, terms: Terms
+) -> bool:
     """Whether products or stages with a width of their own may change sums without a range."""
-    plan = program(accumulator.order, terms)
-    if plan is None or products_may_change(matrices, accumulator):
+    plan = tile_sums.program(accumulator.order, terms)
+    if plan is None or tile_sums.products_may_change(matrices, accumulator):
         return True
     if any(stage.shift or stage.spill for stage in plan.stages):
         return True
     ends = [end for each in plan.registers if each for end in (-each.range[0], each.range[1])]
-    return matrices.bound > min(ends, default=LIMIT)
+    return matrices.bound > min(ends, default=tile_sums.LIMIT)
 
 
 def limited(sums: Array, accumulator: Accumulator) -> tuple[Array, Array]:
@@ -291,16 +291,16 @@ def limited(sums: Array, accumulator: Accumulator) -> tuple[Array, Array]:
     return oracle.into_range(sums, low, high, accumulator.overflow), outside
 
 
-def _plan(terms: Terms, accumulator: Accumulator) -> Program | None:
+def _plan(terms: Terms, accumulator: Accumulator) -> tile_sums.Program | None:
     """The program that a kernel runs; None for a user's order that only the oracle can follow."""
     order = accumulator.order
     if order.reorders and type(order) is not Sorted:
         return None
-    return program(order, terms)
+    return tile_sums.program(order, terms)
 
 
 def _start_and_end(
-    matrices: Matrices, accumulator: Accumulator, terms: Terms
+    matrices: tile_sums.Matrices, accumulator: Accumulator, terms: Terms
 ) -> tuple[Array, Array | None]:
     """What sums begin with, and what is added at their end, in the unit of the accumulator."""
     bias = np.broadcast_to(accumulator.in_unit(matrices.bias, terms), matrices.shape)
@@ -308,8 +308,8 @@ def _start_and_end(
 
 
 def _by_oracle(
-    matrices: Matrices, terms: Terms, accumulator: Accumulator, define: Callable[..., Any],
-    result: type[Any],
+    matrices: tile_sums.Matrices, terms: Terms, accumulator: Accumulator,
+    define: Callable[..., Any], result: type[Any],
 ) -> Any:  # fmt: skip
     """The result of the definition itself, so many sums at a time that memory stays flat."""
     outs = [np.zeros(matrices.shape, np.int64) for _ in result.__slots__]

@@ -4,8 +4,6 @@ The pass supports what tiles do. All other cases go through the blocks of `dots`
 says where columns are read; `KeptPasses` keep what is prepared for the next run.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -72,7 +70,7 @@ class NodePass:
         low, high = self.accumulator.range
         return bool((self.matrices.least >= low).all() and (self.matrices.most <= high).all())
 
-    def count(self, source: ColumnSource, out: Array, parameters: Array | None) -> Array:
+    def count(self, source: "ColumnSource", out: Array, parameters: Array | None) -> Array:
         """Writes limited sums, or bytes by `parameters`, to the flat `out`; returns counts.
 
         They are those of `Factors.count`.
@@ -82,15 +80,15 @@ class NodePass:
         self.is_rare = int(counts[0]) < _RARE * columns.count * len(self.matrices.left)
         return counts
 
-    def clip(self, source: ColumnSource, out: Array, parameters: Array | None) -> None:
+    def clip(self, source: "ColumnSource", out: Array, parameters: Array | None) -> None:
         """Writes limited sums, or bytes by `parameters`, to the flat `out`."""
         self._factors.clip(self._in_order(source), out, None, parameters)
 
-    def tally(self, source: ColumnSource, out: Array, parameters: Array | None) -> Tally:
+    def tally(self, source: "ColumnSource", out: Array, parameters: Array | None) -> Tally:
         """Writes limited sums, or bytes by `parameters`, to the flat `out`; returns statistics."""
         return self._factors.tally(self._in_order(source), out, parameters)
 
-    def _in_order(self, source: ColumnSource) -> Columns:
+    def _in_order(self, source: "ColumnSource") -> Columns:
         return replace(source.columns, offsets=source.columns.offsets[self.plan.sequence])
 
     @cached_property
@@ -173,7 +171,7 @@ class PaddedImages:
     range: tuple[int, int]
 
     @classmethod
-    def of(cls, x: Integers, window: Window) -> PaddedImages | None:
+    def of(cls, x: Integers, window: Window) -> "PaddedImages | None":
         """The images `x` (N, C, *size); None if they have more axes."""
         if len(window.kernel) > _AXES:
             return None

@@ -10,8 +10,6 @@ QONNX's Quant, BipolarQuant, Trunc and MultiThreshold return integers times a sc
 parameters are stored. They never decrease, so the ends of their input give those of their output.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -143,13 +141,13 @@ class ValueRange:
     dtype: np.dtype[Any] | None = None
 
     @classmethod
-    def of_type(cls, dtype: np.dtype[Any] | None) -> ValueRange:
+    def of_type(cls, dtype: np.dtype[Any] | None) -> "ValueRange":
         """All numbers of a type."""
         if dtype is None or not quantization.is_integer(dtype):
             return cls(dtype=dtype)
         return cls(*integer_range(dtype), dtype)
 
-    def union(self, other: ValueRange) -> ValueRange:
+    def union(self, other: "ValueRange") -> "ValueRange":
         """The least range that contains both."""
         return replace(self, low=min(self.low, other.low), high=max(self.high, other.high))
 
@@ -158,7 +156,7 @@ class ValueRange:
         ends = self.clipped(*integer_range(dtype))
         return int(ends.low), int(ends.high)
 
-    def clipped(self, low: float, high: float) -> ValueRange:
+    def clipped(self, low: float, high: float) -> "ValueRange":
         """The range after a Clip; where `low` is above `high`, all numbers become `high`."""
         least, most = (min(max(end, low), high) for end in (self.low, self.high))
         return ValueRange(least, most, self.dtype)
@@ -176,7 +174,7 @@ class ValueRanges:
         return self._ranges.of(name, scope)
 
     @cached_property
-    def _ranges(self) -> _Known:
+    def _ranges(self) -> "_Known":
         known = _Known(self._model, self._stored)
         for scope in self._model.scopes:
             given = [(v.name, v.type.tensor_type.elem_type) for v in scope.graph.input]

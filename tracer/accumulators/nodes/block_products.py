@@ -6,8 +6,6 @@ floating point, a bias is added last, in float32; blocks are along the channels 
 each position of its kernel.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -83,7 +81,7 @@ def gemm_or_blocks(operands: NodeOperands) -> nodes.ComputeSums:
     return nodes.followed(product, then)
 
 
-def _shared_sums(shared: SharedProduct, is_turned: Sequence[bool]) -> nodes.ComputeSums:
+def _shared_sums(shared: "SharedProduct", is_turned: Sequence[bool]) -> nodes.ComputeSums:
     """The product of two matrices, each perhaps turned, whose blocks share exponents."""
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> nodes.NodeSums:
@@ -93,7 +91,7 @@ def _shared_sums(shared: SharedProduct, is_turned: Sequence[bool]) -> nodes.Comp
     return compute
 
 
-def _block_sums(operands: NodeOperands, matrix: BlockedMatrix, turned: bool) -> nodes.ComputeSums:
+def _block_sums(operands: NodeOperands, matrix: "BlockedMatrix", turned: bool) -> nodes.ComputeSums:
     """A sum for each block of terms; the order of additions begins anew in each block."""
     a = operands.activations(0)
     step, columns, size = a.steps(None), matrix.blocks, matrix.block
@@ -314,12 +312,12 @@ class Blocks:
     steps: Array
     range: tuple[int, int]
 
-    def reshaped(self, *shape: int) -> Blocks:
+    def reshaped(self, *shape: int) -> "Blocks":
         """The same blocks with other axes, the axis of blocks among them."""
         numbers = self.numbers.reshape(*shape, self.numbers.shape[-1])
         return Blocks(numbers, self.steps.reshape(shape), self.range)
 
-    def of_matrices(self, batch: tuple[int, ...]) -> Iterator[Blocks]:
+    def of_matrices(self, batch: tuple[int, ...]) -> "Iterator[Blocks]":
         """The blocks (rows, blocks, size) of each matrix of a batch that numpy broadcasts."""
         numbers = np.broadcast_to(self.numbers, (*batch, *self.numbers.shape[-3:]))
         steps = np.broadcast_to(self.steps, (*batch, *self.steps.shape[-2:]))
@@ -334,7 +332,7 @@ class SharedProduct:
     is_constant: bool
 
     @classmethod
-    def of(cls, operands: NodeOperands) -> SharedProduct | None:
+    def of(cls, operands: NodeOperands) -> "SharedProduct | None":
         """The product of a node; None if its operands share no exponents."""
         formats = operands.formats
         return cls(formats, operands.constant(1)) if formats and formats.block else None

@@ -5,8 +5,6 @@ class has `kind`, a word for tables, and its spelling as `str`, which `spec.kind
 that is added to it fails type checking wherever code does not say what it does with it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -269,7 +267,7 @@ class Accumulator:
         return values | ({"widths": "/".join(map(str, self.widths))} if self.widths else {})
 
     @classmethod
-    def from_plain(cls, values: Mapping[str, Any]) -> Accumulator:
+    def from_plain(cls, values: Mapping[str, Any]) -> "Accumulator":
         """Returns the accumulator that `to_plain` gave. Raises UsageError or TypeError."""
         return cls(**values)
 
@@ -326,7 +324,7 @@ class Accumulator:
         """The lowest and the highest number that the accumulator holds."""
         return self.range_of(self.bits)
 
-    def of_channels(self, bits: int) -> Accumulator:
+    def of_channels(self, bits: int) -> "Accumulator":
         """Returns the accumulator of the channels that have `bits`."""
         return replace(self, bits=bits, widths=())
 
@@ -390,9 +388,9 @@ class ByOperands:
 
     kind: ClassVar[str] = "by operands"
     name: str
-    accumulators: Mapping[str, AnyAccumulator] = field(hash=False, repr=False)
+    accumulators: "Mapping[str, AnyAccumulator]" = field(hash=False, repr=False)
 
-    def of(self, operand_format: str) -> AnyAccumulator:
+    def of(self, operand_format: str) -> "AnyAccumulator":
         """Returns the accumulator for operands of a format. Raises UsageError for another one."""
         if operand_format not in self.accumulators:
             raise UsageError(

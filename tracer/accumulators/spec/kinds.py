@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from tracer.accumulators import hardware
 from tracer.accumulators.spec import Overflow, Register, parts
+from tracer.accumulators.spec import float_accumulator as floats
 from tracer.accumulators.spec.accumulator import (
     CHANNEL_WIDTHS,
     Accumulator,
@@ -18,13 +19,6 @@ from tracer.accumulators.spec.accumulator import (
     channel_widths,
 )
 from tracer.accumulators.spec.block_fma import block_fma
-from tracer.accumulators.spec.float_accumulator import (
-    FORMAT_NAMES,
-    FloatAccumulator,
-    float_accumulator,
-    is_float_accumulator,
-    is_float_format,
-)
 from tracer.accumulators.spec.orders import ALL, Level, Tiles
 from tracer.errors import UsageError
 from tracer.text import brief, suggest
@@ -173,19 +167,21 @@ def _parse_two_level(text: str, like: Accumulator) -> Accumulator | None:
     )
 
 
-def _parse_float_levels(text: str, like: Accumulator) -> FloatAccumulator | None:
+def _parse_float_levels(text: str, like: Accumulator) -> floats.FloatAccumulator | None:
     """Parses `two-level(fp16,128,fp32)`, which is `fp32(order=tiles(128:fp16))`."""
     match = _TWO_LEVEL.fullmatch(text)
     words = [part.strip() for part in (match[1] if match else "").split(",")]
-    if len(words) != len(_NUMBERS) or not is_float_format(words[0]):
+    if len(words) != len(_NUMBERS) or not floats.is_float_format(words[0]):
         return None
     inner, tile, outer = words
-    return replace(float_accumulator(f"{outer}(order=tiles({tile}:{inner}))"), bias=like.bias)
+    return replace(
+        floats.float_accumulator(f"{outer}(order=tiles({tile}:{inner}))"), bias=like.bias
+    )
 
 
-def _parse_float(text: str, like: Accumulator) -> FloatAccumulator:
+def _parse_float(text: str, like: Accumulator) -> floats.FloatAccumulator:
     """Parses `fp16` and so on; it takes the order where it has neither an order nor chunks."""
-    own = float_accumulator(text)
+    own = floats.float_accumulator(text)
     if own.chunk is not None or not own.is_plain:
         return own
     return replace(own, order=like.order, bias=like.bias)
@@ -222,8 +218,8 @@ KINDS = (
     ),
     Kind(
         "fp16(rz)",
-        lambda: tuple(FORMAT_NAMES),
-        lambda text, like: _parse_float(text, like) if is_float_accumulator(text) else None,
+        lambda: tuple(floats.FORMAT_NAMES),
+        lambda text, like: _parse_float(text, like) if floats.is_float_accumulator(text) else None,
         frozenset(("order", "bias")),
     ),
     Kind(

@@ -10,8 +10,6 @@ of the previous sums, and the last stage has one group. `sequential` has one sta
 Nests of loops are in `nests`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from abc import ABC, abstractmethod
@@ -79,7 +77,7 @@ class Stage:
     groups: Array
     register: Register | None = None
     shift: Shift | None = None
-    spill: Level | None = None
+    spill: "Level | None" = None
     float_register: FloatRegister | None = None
 
     def spills_after(self, step: int) -> bool:
@@ -98,7 +96,7 @@ class Order(ABC):
     """Whether `arrange` depends on the products."""
 
     @classmethod
-    def read(cls, sizes: Sequence[str]) -> Order:
+    def read(cls, sizes: Sequence[str]) -> "Order":
         """Returns the order with the sizes in parentheses. Raises UsageError for other text."""
         if not all(size.isascii() and size.isdigit() and len(size) <= _DIGITS for size in sizes):
             raise UsageError(f"'{','.join(sizes)}' is not a size", "It is a whole number.")
@@ -294,7 +292,7 @@ class Level:
         return self.register is not None or self.float_register is not None
 
     @classmethod
-    def read(cls, text: str) -> Level:
+    def read(cls, text: str) -> "Level":
         """Returns the level of this spelling. Raises UsageError."""
         match = _LEVEL_SPELLING.fullmatch(text.strip())
         if match is None or (match[9] and (match[4] or match[6])):
@@ -363,7 +361,7 @@ class Tiles(Order):
             )
 
     @classmethod
-    def read(cls, sizes: Sequence[str]) -> Tiles:
+    def read(cls, sizes: Sequence[str]) -> "Tiles":
         """Returns the order with these spellings of levels. Raises UsageError."""
         words = [size.strip() for size in sizes]
         spills = words.pop().removeprefix(_SPILL) if words and _SPILL in words[-1] else None

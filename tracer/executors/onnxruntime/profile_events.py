@@ -21,8 +21,6 @@ Execute and model_run events carry no identity, and a file may be ordered by sta
 an If or a Loop contains the nodes of its body follows only from `ts` and `dur` on one thread.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
@@ -220,7 +218,7 @@ class Events:
     def __len__(self) -> int:
         return len(self.ts)
 
-    def take(self, rows: BoolArray) -> Events:
+    def take(self, rows: BoolArray) -> "Events":
         """Returns the events where `rows` is true."""
         device = None if self.device_us is None else self.device_us[rows]
         return replace(
@@ -282,7 +280,7 @@ def _decoded(lines: bytes, may_be_cut: bool) -> tuple[list[_Event], bool]:
 
 def _labelled(
     events: Sequence[_Event], labels: Labels, first: int
-) -> tuple[list[tuple[int, int, int, int]], list[DeviceEvent]]:
+) -> "tuple[list[tuple[int, int, int, int]], list[DeviceEvent]]":
     """Returns the start, duration, thread and label of events, and those of the device.
 
     The first of `events` is the `first` of all. What the start of the session launched is left
@@ -383,7 +381,7 @@ class RunTable:
     device_us: FloatArray | None = None
     apart_us: float = 0.0
 
-    def take(self, rows: IntArray) -> RunTable:
+    def take(self, rows: IntArray) -> "RunTable":
         """Returns the table of these runs."""
         device = None if self.device_us is None else self.device_us[rows]
         return replace(

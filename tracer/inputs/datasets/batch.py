@@ -1,7 +1,5 @@
 """Batches of samples: cut, padded, and regrouped to a batch size."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 from abc import ABC, abstractmethod
@@ -43,17 +41,17 @@ class Batch:
     outputs: Mapping[str, Any] | None = field(default=None, repr=False)
     token_bytes: float | None = None
 
-    def part(self, start: int, stop: int, rows: frozenset[str]) -> Batch:
+    def part(self, start: int, stop: int, rows: frozenset[str]) -> "Batch":
         """Returns samples `start` to `stop` - 1; inputs outside `rows` belong to all samples."""
         if start == 0 and stop == self.size:
             return self
         return self._of(slice(start, stop), stop - start, rows)
 
-    def chosen(self, numbers: NDArray[np.int64], rows: frozenset[str]) -> Batch:
+    def chosen(self, numbers: NDArray[np.int64], rows: frozenset[str]) -> "Batch":
         """Returns the samples of these numbers, as `part` does."""
         return self._of(numbers, len(numbers), rows)
 
-    def _of(self, part: slice | NDArray[np.int64], size: int, rows: frozenset[str]) -> Batch:
+    def _of(self, part: slice | NDArray[np.int64], size: int, rows: frozenset[str]) -> "Batch":
         return Batch(
             {name: v[part] if name in rows else v for name, v in self.inputs.items()},
             size,
@@ -62,7 +60,7 @@ class Batch:
             self.token_bytes,
         )
 
-    def padded(self, size: int, rows: frozenset[str]) -> Batch:
+    def padded(self, size: int, rows: frozenset[str]) -> "Batch":
         """Returns the batch with its last sample repeated until the inputs have `size` rows."""
         if self.size >= size:
             return self
@@ -155,7 +153,7 @@ class SampleLayout:
     batch: int | None = None
 
     @classmethod
-    def of(cls, model: Model) -> SampleLayout:
+    def of(cls, model: Model) -> "SampleLayout":
         """Derives the layout from the declared inputs and outputs."""
 
         def is_fixed(lead: tuple[tensor_type.Dim, ...]) -> bool:  # a fixed number of rows, or none

@@ -1,7 +1,5 @@
 """A data set for one model: batches that fit the model, read in constant memory."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -37,7 +35,7 @@ class Dataset:
     model: Model = field(repr=False)
     source: SampleSource = field(repr=False)
     layout: SampleLayout
-    origin: Description = field(repr=False)
+    origin: "Description" = field(repr=False)
     repeat: int = 1
     limit: int | None = None
     first: int = 0
@@ -52,7 +50,7 @@ class Dataset:
         return max(0, stop - self.first)
 
     @property
-    def description(self) -> Description:
+    def description(self) -> "Description":
         """What opens this data set in another process, with a model of its own."""
         return replace(self.origin, first=self.first, stop=self.limit)
 
@@ -60,7 +58,7 @@ class Dataset:
         """Raises TypeError: a copy in another process would have the whole model with it."""
         raise TypeError("a Dataset has its model with it: send its `description` instead")
 
-    def part(self, first: int, count: int) -> Dataset:
+    def part(self, first: int, count: int) -> "Dataset":
         """Returns samples `first` to `first` + `count` - 1 of this data set; fewer at its end.
 
         Reading it reads no other samples, except where only unpacking tells where they are. Its
@@ -192,7 +190,7 @@ class Description:
     first: int = 0
     stop: int | None = None
 
-    def chosen(self, numbers: NDArray[np.int64]) -> Description:
+    def chosen(self, numbers: NDArray[np.int64]) -> "Description":
         """Returns the description of some of these samples, by their numbers, ascending."""
         total = [int(number) + self.first for number in numbers]
         if self.numbers is not None:

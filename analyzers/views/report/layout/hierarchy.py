@@ -1,7 +1,5 @@
 """The boxes of a model: its modules inside each other, and bodies inside their owners."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +12,7 @@ Reads = Sequence[Sequence[int]]
 
 def pieces(
     nodes: Sequence[int], keys: Sequence[Hashable], reads: Reads
-) -> tuple[list[list[int]], set[Link]]:
+) -> "tuple[list[list[int]], set[Link]]":
     """Returns the nodes of each key, sorted so that a group reads earlier ones, and who reads whom.
 
     `nodes` are sorted, and so are those of a group. A group whose data leave it and come back is
@@ -49,7 +47,7 @@ def _numbered(nodes: Sequence[int], keys: Sequence[Hashable]) -> dict[int, int]:
     }
 
 
-def _links(group: dict[int, int], reads: Reads) -> set[Link]:
+def _links(group: dict[int, int], reads: Reads) -> "set[Link]":
     return {
         (group[producer], number)
         for node, number in group.items()
@@ -58,7 +56,7 @@ def _links(group: dict[int, int], reads: Reads) -> set[Link]:
     }
 
 
-def _sorted(groups: Collection[int], links: set[Link]) -> list[int]:
+def _sorted(groups: Collection[int], links: "set[Link]") -> list[int]:
     """Returns groups after those they read, the lowest numbers first, without those in cycles."""
     waits = dict.fromkeys(groups, 0)
     followers: dict[int, list[int]] = {}
@@ -190,7 +188,7 @@ class Box:
     op_type: str = ""
     nodes: int = 1
     repeat: int = 1
-    children: list[Box] = field(default_factory=list)
+    children: "list[Box]" = field(default_factory=list)
     links: set[Link] = field(default_factory=set)
 
 
