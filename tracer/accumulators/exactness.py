@@ -1,9 +1,9 @@
 """Proves, node by node, that no float operation of a graph rounds: one result on every machine.
 
 The numbers of a tensor are integers from `low` to `high` times a power of two. A sum whose terms
-are such integers is exact in float32, in any order and with any fusion of its operations, as long
-as no subset of the terms exceeds 2^24. Bounds are Python's integers, or of int64 that cannot
-overflow. This module needs nothing of tracer: it reads the graph alone, and trusts no shape in it.
+are such integers is exact in float32, in any order and with any fusion, as long as no subset of the
+terms exceeds 2^24. Bounds are Python's integers, or of int64 that cannot overflow. This module
+needs nothing of tracer: it reads the graph alone, and trusts no shape in it.
 
 What runtimes make of a quantised graph is part of the proof. They compute a layer between
 DequantizeLinear and QuantizeLinear in integers, and multiply the sum, as a float, by the quotient
@@ -37,10 +37,8 @@ _NONE = 1 << 20  # the exponent of a zero: above all others
 _FLOAT, _FLOATS = onnx.TensorProto.FLOAT, frozenset({1, 10, 11, 16, *range(17, 21), 23})
 _COMPARING = ("ArgMax", "ArgMin", "ConstantOfShape", "Equal", "Greater", "Less", "Shape", "Size")
 _INTEGER = ("Add", "Cast", "Concat", "Div", "Mul", "Not", "Range", "ReduceProd", "Sub", "Where")
-_RANGES = {
-    np.dtype(np.uint8): (0, 255), np.dtype(np.int8): (-128, 127),
-    np.dtype(np.uint16): (0, 65535), np.dtype(np.int16): (-32768, 32767),
-}  # fmt: skip
+_SMALL = [np.iinfo(kind) for kind in (np.uint8, np.int8, np.uint16, np.int16)]
+_RANGES = {each.dtype: (int(each.min), int(each.max)) for each in _SMALL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +121,8 @@ def prove(proto: onnx.ModelProto) -> Exactness:
     for node in proto.graph.node:
         graph.visit(node)
     outputs = {value.name: value.name not in graph.lost for value in proto.graph.output}
-    ends = tuple(dict.fromkeys(graph.ends))
-    return Exactness(tuple(graph.exact), graph.inexact, tuple(graph.after), outputs, ends)
+    found = tuple(graph.exact), graph.inexact, tuple(graph.after)
+    return Exactness(*found, outputs, tuple(dict.fromkeys(graph.ends)))
 
 
 def _exponent_of(scale: Any) -> int:
@@ -150,17 +148,31 @@ def _union(parts: Sequence[_Numbers]) -> _Numbers:
     if any(each is _GIVEN for each in parts):
         return _GIVEN
     exponent = min(each.exponent for each in parts)
-    scaled = [each.on(exponent) for each in parts]
     odd = [each.odd for each in parts if each.odd is not None]
     return _Numbers(
         exponent,
-        min(each.low for each in scaled),
-        max(each.high for each in scaled),
+        min(each.on(exponent).low for each in parts),
+        max(each.on(exponent).high for each in parts),
         parts[0].stored if len({each.stored for each in parts}) == 1 else None,
         any(each.fused for each in parts),
         frozenset[int]().union(*odd) if len(odd) == len(parts) else None,
         any(each.halves for each in parts),
     )
+
+
+def _stored_numbers(constant: _Constant) -> _Numbers:
+    """Returns numbers that contain those of a constant."""
+    exponent = int(_lowest_bits(constant.values).min(initial=_NONE))
+    exponent = 0 if exponent == _NONE else exponent
+    extremes = constant.values.min(initial=0), constant.values.max(initial=0)
+    low, high = (int(math.ldexp(end, -exponent)) for end in extremes)
+    stored = None if constant.scale is None else (exponent, 0, "constant")
+    return _Numbers(exponent, low, high, stored).within_floats()
+
+
+def _product(a: _Numbers, b: _Numbers) -> _Numbers:
+    corners = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+    return _Numbers(a.exponent + b.exponent, min(corners), max(corners)).within_floats()
 
 
 def _option(node: onnx.NodeProto, name: str, default: Any) -> Any:
@@ -172,16 +184,13 @@ class _Graph:
     """What is known of the tensors so far. `lost` tensors may differ between machines."""
 
     def __init__(self, proto: onnx.ModelProto) -> None:
-        self.known: dict[str, _Numbers] = {}
-        self.constants: dict[str, _Constant] = {}
-        self.arrays: dict[str, Any] = {}
-        self.lost: set[str] = set()
-        self.inexact: dict[str, str] = {}
+        self.known = {value.name: _GIVEN for value in proto.graph.input}
+        self.constants, self.arrays = dict[str, _Constant](), dict[str, Any]()
+        self.lost, self.inexact = set[str](), dict[str, str]()
         self.exact, self.after, self.ends = list[str](), list[str](), list[str]()
         plain = onnx.ModelProto()
         plain.CopyFrom(proto)
         graph = plain.graph
-        self.known.update((value.name, _GIVEN) for value in graph.input)
         for weight in graph.initializer:
             if weight.name not in self.known:  # a feed may replace weights that are inputs
                 self.store(weight.name, numpy_helper.to_array(weight))
@@ -233,15 +242,9 @@ class _Graph:
 
     def numbers(self, name: str) -> _Numbers:
         """Returns the numbers of a tensor. Raises _InexactError where they are on no grid."""
-        constant, found = self.constants.get(name), self.known.get(name, _GIVEN)
-        if constant is not None:
-            exponent = int(_lowest_bits(constant.values).min(initial=_NONE))
-            exponent = 0 if exponent == _NONE else exponent
-            extremes = constant.values.min(initial=0), constant.values.max(initial=0)
-            low, high = (int(math.ldexp(end, -exponent)) for end in extremes)
-            stored = None if constant.scale is None else (exponent, 0, "constant")
-            return _Numbers(exponent, low, high, stored).within_floats()
-        if found is _GIVEN:
+        if name in self.constants:
+            return _stored_numbers(self.constants[name])
+        if (found := self.known.get(name, _GIVEN)) is _GIVEN:
             raise _InexactError(f"'{name}' is not rounded to multiples of a power of two")
         return found
 
@@ -384,24 +387,28 @@ def _clipped(graph: _Graph, node: onnx.NodeProto) -> _Numbers:
 def _added(graph: _Graph, node: onnx.NodeProto) -> _Numbers:
     """Both numbers are integers of the finer unit, and so is their sum."""
     parts = [graph.numbers(name) for name in node.input]
-    exponent = min(each.exponent for each in parts)
+    exponent, fused = min(each.exponent for each in parts), all(each.stored for each in parts)
     a, b = (each.on(exponent) for each in parts)
-    _Numbers(exponent, 0, a.extent + b.extent).within_floats()
-    low, high = (a.low - b.high, a.high - b.low)
-    if node.op_type == "Add":
-        low, high = a.low + b.low, a.high + b.high
-    fused = all(each.stored for each in parts)
     if fused and any(each.halves for each in parts):
         raise _InexactError("it adds what a quantiser rounded, maybe from halves")
-    return _Numbers(exponent, low, high, fused=fused)
+    _Numbers(exponent, 0, a.extent + b.extent).within_floats()
+    ends = (b.low, b.high) if node.op_type == "Add" else (-b.high, -b.low)
+    return _Numbers(exponent, a.low + ends[0], a.high + ends[1], fused=fused)
 
 
 @_rule("Mul")
 def _multiplied(graph: _Graph, node: onnx.NodeProto) -> _Numbers:
     a, b = (graph.numbers(name) for name in node.input)
-    corners = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
-    made = _Numbers(a.exponent + b.exponent, min(corners), max(corners))
-    return replace(made, fused=bool(a.stored and b.stored)).within_floats()
+    return replace(_product(a, b), fused=bool(a.stored and b.stored))
+
+
+@_rule("LeakyRelu", "PRelu")
+def _sloped(graph: _Graph, node: onnx.NodeProto) -> _Numbers:
+    """Numbers below 0 are multiplied with a slope: the product is exact in float32."""
+    x, slope = graph.numbers(node.input[0]), _Constant(np.array(_option(node, "alpha", 0.01)))
+    slopes = graph.numbers(node.input[1]) if node.op_type == "PRelu" else _stored_numbers(slope)
+    below = _product(replace(x, low=min(x.low, 0), high=min(x.high, 0)), slopes)
+    return _union([below, replace(x, low=max(x.low, 0), high=max(x.high, 0), stored=None)])
 
 
 @_rule("AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum")

@@ -298,7 +298,8 @@ def _after_whatif(result: WhatIf, typed: Typed) -> Steps:
     bits = answer.observed if answer.uniform is None else min(variant.swept(answer.uniform))
     words = ["--bits", str(bits), "-o", new_file(model[0], f".acc{bits}.onnx")]
     why = f"makes a model whose sums fit {bits} bits for any input"
-    if not any(computes_in_integers(work.op_type) for work in variant.work):
+    operators = {work.op_type for work in variant.work}
+    if "MatMulNBits" not in operators and not any(map(computes_in_integers, operators)):
         yield typed.next("narrow", model, *words), why
 
 

@@ -11,8 +11,9 @@ weights the ones that `fitting` finds, in 7 bits, so that pairs of products fit 
 reads and returns has one step, and a sum that it reads is an odd number, so that no half is
 rounded: all weights of the layer are even, and its bias is odd. A mean of a count that is no power
 of two becomes a convolution with ones: its sum is divided by a power of two, and the rest of the
-quotient goes into the weights of the layers behind it. `tracer.accumulators.exactness` proves the
-result, and does not trust this module.
+quotient goes into the weights of the layers behind it. Slopes of PRelu and LeakyRelu are rounded to
+a few bits, whose products with integers of 8 bits are exact. `tracer.accumulators.exactness` proves
+the result, and does not trust this module.
 """
 
 import math
@@ -24,6 +25,7 @@ from typing import TypeVar
 
 import numpy as np
 import onnx
+from onnx import helper
 
 from tracer.accumulators.engine.value_ranges import integer_range
 from tracer.containment.activity import Progress
@@ -226,6 +228,7 @@ def _chosen(
 BITS = 24
 """Bits of the sums: half of 2^24, so that zero points have room."""
 _WEIGHT_BITS = 7
+_SLOPE_BITS = 10
 _MOVES = (
     "DepthToSpace", "Flatten", "GlobalMaxPool", "Identity", "MaxPool", "ReduceMax", "ReduceMin",
     "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
@@ -240,7 +243,7 @@ def exact_graph(
     model: Model, needs: Mapping[str, Need], batches: Iterable[Feeds], progress: Progress
 ) -> tuple[onnx.ModelProto, Mapping[str, Change]]:
     """Returns the graph in powers of two, and what became of its layers, by key."""
-    averaged = loading.from_proto(_with_sums_for_means(model.proto))
+    averaged = loading.from_proto(_with_rounded_slopes(_with_sums_for_means(model.proto)))
     stepped = loading.from_proto(_with_steps(averaged, batches))
     editor, changes = GraphEditor(stepped.proto), dict[str, Change]()
     taken = editor.names()
@@ -311,7 +314,7 @@ def _with_sums_for_means(proto: onnx.ModelProto) -> onnx.ModelProto:
     }
     for node in editor.nodes(*MEANS):
         shape = shapes.get(node.input[0], [])
-        options = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        options = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         axes = editor.stored(node.input[1]) if len(node.input) > 1 else options.get("axes", [2, 3])
         edges = any(options.get("pads", [])) or options.get("auto_pad", b"NOTSET") != b"NOTSET"
         is_plain = options.get("keepdims", 1) and not edges and not options.get("ceil_mode")
@@ -334,7 +337,7 @@ def _with_sums_for_means(proto: onnx.ModelProto) -> onnx.ModelProto:
                  for part, each in zip(("ones", "step", "zero"), ones, strict=True)]  # fmt: skip
         weights = editor.inserted(node, "DequantizeLinear", names)
         kept = {key: value for key, value in options.items() if key == "strides"}
-        made = onnx.helper.make_node(
+        made = helper.make_node(
             "Conv", [node.input[0], weights], [node.output[0]], node.name,
             group=shape[1], kernel_shape=window, **kept,
         )  # fmt: skip
@@ -360,6 +363,26 @@ def _path(editor: GraphEditor, name: str) -> Iterator[onnx.NodeProto | None]:
                 yield from _path(editor, output)
         else:
             yield None
+
+
+def _with_rounded_slopes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Returns the graph with slopes of `_SLOPE_BITS`, by the largest of each tensor."""
+    editor = GraphEditor(proto)
+
+    def rounded(slopes: Array) -> Array:
+        _, exponent = np.frexp(np.abs(slopes).max(initial=0))
+        step = np.ldexp(np.float32(1), exponent - _SLOPE_BITS)
+        return np.asarray(np.rint(slopes / step) * step)
+
+    for node in editor.nodes("PRelu"):
+        slopes = editor.stored(node.input[1])
+        if slopes is not None and slopes.dtype == np.float32:
+            node.input[1] = editor.constant(node, "slopes", rounded(slopes))
+    for node in editor.nodes("LeakyRelu"):
+        alpha = next((a.f for a in node.attribute if a.name == "alpha"), 0.01)
+        del node.attribute[:]  # it has no other
+        node.attribute.append(helper.make_attribute("alpha", float(rounded(np.array(alpha)))))
+    return editor.proto
 
 
 @dataclass(eq=False)

@@ -309,7 +309,8 @@ def graph_variants(
     if options.fixed is None and not adds_integers(model):
         split = "test" if Path(dataset.name).is_dir() else "train"
         samples = open_dataset(dataset.name, model, limit=_SAMPLES, split=split, folder=folder)
-        quantised, notes = quantized_first(model, CalibrationSamples(samples, _BATCH), progress)
+        calibration = CalibrationSamples(samples, min(options.batch, _BATCH))
+        quantised, notes = quantized_first(model, calibration, progress)
     graphs = []
     for bits in options.operands():
         is_changed = bits != (None, None)
@@ -326,7 +327,7 @@ def quantized_first(
         return model, ()
     with TemporaryFolder() as work:
         _, path = quantized_graphs(model, batches, QuantizationOptions(), work, progress)
-        quantised = loading.from_proto(onnx.load(path))
+        quantised = replace(loading.from_proto(onnx.load(path)), subject=model.name)
     note = (
         f"{model.name} is a float model and was quantised first, as tracer quantize does: int8 "
         f"weights per channel, uint8 activations, ranges of up to {batches.dataset.limit} samples "

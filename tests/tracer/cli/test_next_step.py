@@ -168,6 +168,21 @@ def test_what_a_tuning_chose_is_kept_then_used(made, proto, params, expected):
     assert shlex.join(steps(result, "tune", *params)[0]).startswith(expected)
 
 
+class WhatIf(SimpleNamespace):
+    """What the rule of a what-if reads."""
+
+
+@pytest.mark.parametrize(
+    ("operator", "commands"),
+    [("Conv", ["narrow"]), ("MatMulNBits", []), ("QLinearConv", []), ("ConvInteger", [])],
+)
+def test_only_a_layer_that_can_be_narrowed_leads_to_narrow(operator, commands):
+    work = [SimpleNamespace(op_type=each) for each in ("Gemm", operator)]
+    answer = SimpleNamespace(ended=None, uniform=None, observed=17)
+    result = WhatIf(variants=[SimpleNamespace(answer=answer, work=work)])
+    assert [words[1] for words in steps(result, "whatif")] == commands
+
+
 @pytest.mark.parametrize("width", [40, 80, 100, 160])
 @pytest.mark.parametrize("first", ["net.onnx", "/a/folder" * 9 + "/net.onnx"])
 def test_the_box_fits_and_its_command_can_be_pasted(width, first):

@@ -180,6 +180,27 @@ def test_a_quantised_addition_needs_no_rounding(steps, zero, why):
     assert prove(net.proto(y)).outputs == {"y": why is None}
 
 
+@pytest.mark.parametrize(
+    ("slope", "holds"), [(0.25, True), (77 * 2.0**-10, True), (0.01, False), (-3.5, True)]
+)
+def test_products_with_a_slope_are_exact_where_it_has_few_bits(slope, holds):
+    x = np.random.default_rng(0).normal(0, 4, (2, 4, 3)).astype(np.float32)
+    net = Net("slopes", x=("N", 4, 3))
+    net.node(
+        "PRelu",
+        "p",
+        net.rounded("a", "x", 0.25, 100),
+        net.constant("s", np.full((4, 1), slope, np.float32)),
+    )
+    net.node("LeakyRelu", "l", net.rounded("b", "p", 0.5), alpha=slope)
+    proto = net.proto(net.rounded("y", "l", 0.25, 128))
+    assert prove(proto).outputs == {"y": holds}
+    if holds:
+        first, second = (session(proto, level).run(None, {"x": x})[0] for level in LEVELS)
+        assert (first == second).all()
+        assert (first == in_float64(proto, x)).all()
+
+
 def test_a_sum_that_is_rounded_from_halves_is_not_added():
     for bias, holds in ((1, True), (2, False)):
         net, y = conv(np.full((4, 3, 3, 3), 2, np.int8), np.full(4, bias, np.int32))
@@ -289,6 +310,18 @@ def test_a_mean_of_49_becomes_a_sum_and_a_factor_of_the_next_layer(tmp_path):
     )
     proto = in_powers_of_two(net, "g", tmp_path)
     assert {"Conv"} == {n.op_type for n in proto.graph.node if n.name in ("c", "m")}
+
+
+@pytest.mark.parametrize("sloped", ["PRelu", "LeakyRelu"])
+def test_slopes_are_rounded_to_few_bits(sloped, tmp_path):
+    net, slopes = Builder("slopes", x=("N", 3, 7, 7)), np.float32([0.013, -0.4, 0.25, 1.3, 0, 2e-5])
+    net.node("Conv", "c", "x", net.weight("cw", 6, 3, 3, 3), net.weight("cb", 6), pads=[1] * 4)
+    if sloped == "PRelu":
+        net.node("PRelu", "s", "c", net.constant("slopes", slopes.reshape(6, 1, 1)))
+    else:
+        net.node("LeakyRelu", "s", "c", alpha=0.013)
+    net.node("Conv", "d", "s", net.weight("dw", 4, 6, 3, 3), net.weight("db", 4))
+    in_powers_of_two(net, "d", tmp_path)
 
 
 @pytest.mark.one_in(2)
