@@ -101,6 +101,15 @@ def tells_of_memory(message: str) -> bool:
 
 
 @contextmanager
+def within(place: object) -> Iterator[None]:
+    """Names the place of errors of this project, such as a file, in front of what they say."""
+    try:
+        yield
+    except TracerError as error:
+        raise type(error)(f"{place}: {error.what}", error.hint) from error
+
+
+@contextmanager
 def refusing(refusal: Callable[[str], TracerError]) -> Iterator[None]:
     """Raises `refusal(why)` for whatever a parser raises of bytes that may be anybody's.
 

@@ -261,7 +261,10 @@ def symbol_sizes(model: Model, shapes: Shapes) -> dict[str, int]:
             if isinstance(dim, str):
                 symbols.setdefault(dim, set()).add(size)
             if isinstance(dim, int) and dim != size:
-                raise InputError(f"{declaration}: dimension {axis} is fixed at {dim}, not {size}")
+                raise InputError(
+                    f"{declaration}: dimension {axis} is fixed at {dim}, not {size}",
+                    "Change the input's shape, or export the model with that dimension open.",
+                )
     return {symbol: min(sizes) for symbol, sizes in symbols.items() if len(sizes) == 1}
 
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from tracer import shapes
 from tracer.containment.activity import Progress, silent
-from tracer.errors import InputError, ModelError, UsageError
+from tracer.errors import InputError, ModelError, UsageError, within
 from tracer.graph.model import Model
 from tracer.graph.stored_weights import overridable, with_fed_weights
 from tracer.inputs.datasets import DEFAULT_FOLDER
@@ -239,7 +239,8 @@ def make_feeds(
             "Leave out the batch and dims, or leave out the inputs.",
         )
     feeds = read_feeds(model, path)
-    check_feeds(model, feeds)
+    with within(path):
+        check_feeds(model, feeds)
     batch = batch_of(model, FeedSet(feeds, None).shapes)
     return FeedSet(feeds, batch, (describe_source([path]),))
 

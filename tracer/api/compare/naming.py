@@ -32,7 +32,7 @@ from tracer.api.compare.sides import (
     Recorded,
     naming_errors,
 )
-from tracer.errors import InputError, UsageError
+from tracer.errors import InputError, UsageError, within
 from tracer.executors import registry
 from tracer.executors.releases import PACKAGES, Release
 from tracer.executors.settings import DEVICES
@@ -133,10 +133,8 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
     word, _, rest = how.partition(":")
     provider = word if environment.is_named(word) else None
     level = (rest if provider else how) or None
-    try:
+    with within(text):
         registry.settings_for(engine or DEFAULT, {LEVEL: level})
-    except UsageError as error:
-        raise UsageError(f"{text}: {error.what}", error.hint) from error
     if not name or not (Path(name).exists() or names_code(name)):
         raise InputError(f"{name or repr(text)}: no such file", _FORMS)
     model = _export(name, settings) if names_code(name) else open_subject(name)

@@ -9,7 +9,7 @@ from typing import Any, Never
 import numpy as np
 from numpy.typing import NDArray
 
-from tracer.errors import InputError, UsageError
+from tracer.errors import InputError, UsageError, within
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.inputs.datasets import images
@@ -98,10 +98,8 @@ class Dataset:
         pieces = self._pieces(min(size or total, total))
         for batch in regrouped(pieces, size, rows) if rows and size else pieces:
             padded = batch.padded(fixed, rows) if fixed else batch
-            try:
+            with within(self.name):
                 check_feeds(self.model, padded.inputs)
-            except InputError as error:
-                raise InputError(f"{self.name}: {error.what}", error.hint) from error
             yield padded
 
     def fingerprint(self) -> str:
