@@ -101,7 +101,7 @@ def tells_of_memory(message: str) -> bool:
 
 
 @contextmanager
-def within(place: object) -> Iterator[None]:
+def locate_errors(place: object) -> Iterator[None]:
     """Names the place of errors of this project, such as a file, in front of what they say."""
     try:
         yield

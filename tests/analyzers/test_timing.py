@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tracer.analyzers import timing
+from tracer.analyzers.views.trace import headline
 from tracer.graph.tensor_type import TensorType
 from tracer.records.trace import Kernel, Run
 
@@ -158,3 +159,14 @@ def test_what_lies_within_the_scatter_of_undisturbed_runs_is_not_put_down_to_the
     assert any(steady in note for note in timing.notes(made, GROUPS))
     noisy = replace(made, wall_us=25.0 + np.tile([-8.0, 8.0], 10))
     assert not any(steady in note for note in timing.notes(noisy, GROUPS))
+
+
+@pytest.mark.parametrize(
+    ("wall", "told"), [(60.0, "(a run without nodes takes"), (20.0, "not measured")]
+)
+def test_a_rest_below_zero_is_not_printed(wall, told):
+    """Some 30 µs of nodes, in runs of their own."""
+    made = replace(run([[10, 20, 5]] * 4, wall=wall), empty_us=np.full(20, 7.0))
+    table = timing.timing(made, GROUPS).assign(node="n", op_type="Op", module=None)
+    (rest,) = (line for line in headline.verdict(made, table) if line.startswith("rest"))
+    assert told in rest and "-" not in rest

@@ -10,7 +10,7 @@ import onnx
 
 from tracer.api.extract import FAULTS, ExtractArguments
 from tracer.containment.activity import Progress
-from tracer.errors import InputError, ThresholdError, UsageError, out_of_memory, within
+from tracer.errors import InputError, ThresholdError, UsageError, locate_errors, out_of_memory
 from tracer.executors import registry
 from tracer.executors.releases import Release
 from tracer.exporters import writing
@@ -168,7 +168,7 @@ def whole_case(model: Model, feeds: Mapping[str, Any]) -> Case:
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     folder = model.path.parent if model.path is not None else None
-    with within(model.name):
+    with locate_errors(model.name):
         weights = {tensor.name: from_tensor(tensor, folder) for tensor in model.graph.initializer}
     del proto.graph.initializer[:]
     for value in [value for value in proto.graph.input if value.name in weights]:

@@ -199,7 +199,8 @@ def _verdict(candidate: Candidate, goal: str, others: bool) -> str:
     if contrast.high < 1:
         if goal == "memory":
             return "no less memory"
-        return "faster alone, no gain in the combination" if others else "faster, not shown again"
+        alone = "faster alone, no gain in the combination"
+        return alone if others else "faster at first, not confirmed"
     if contrast.low > 1:
         integer = candidate.steps[0].change.effect == "quantize"
         return f"{contrast.ratio:.2f}x the time of floats" if integer else "slower"

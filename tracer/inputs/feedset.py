@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from onnx.external_data_helper import uses_external_data
 
 from tracer import limits, shapes
-from tracer.errors import InputError, LimitError, UsageError, refusing, within
+from tracer.errors import InputError, LimitError, UsageError, locate_errors, refusing
 from tracer.graph import shape_inference, tensor_type
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import symbol_sizes
@@ -201,7 +201,7 @@ def read_feeds(model: Model, path: Path) -> Feeds:
         return {n: _read_proto(file, declared[n]) for n, file in named.items() if file.exists()}
     if path.suffix == ".npz":
         shapes = {name: member.shape for name, member in npz_members(path).items()}
-        with within(path):
+        with locate_errors(path):
             symbol_sizes(model, shapes)  # what does not fit is not unpacked
         return read_arrays(path)
     raise InputError(

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from tracer import shapes
 from tracer.containment.activity import Progress, silent
-from tracer.errors import InputError, ModelError, UsageError, within
+from tracer.errors import InputError, ModelError, UsageError, locate_errors
 from tracer.graph.model import Model
 from tracer.graph.stored_weights import overridable, with_fed_weights
 from tracer.inputs.datasets import DEFAULT_FOLDER
@@ -20,7 +20,6 @@ from tracer.inputs.feedset import (
     nested_test_data_sets,
     npz_members,
     random_arrays,
-    read_feeds,
 )
 from tracer.inputs.sizes import Sizes, batch_of, choices, choose
 
@@ -239,7 +238,7 @@ def make_feeds(
             "Leave out the batch and dims, or leave out the inputs.",
         )
     feeds = read_feeds(model, path)
-    with within(path):
+    with locate_errors(path):
         check_feeds(model, feeds)
     batch = batch_of(model, FeedSet(feeds, None).shapes)
     return FeedSet(feeds, batch, (describe_source([path]),))

@@ -17,7 +17,7 @@ from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.energy import EnergyModel, Work, operands
 from tracer.analyzers.overflow import coverage
 from tracer.containment import signals
-from tracer.errors import ModelError, UsageError, within
+from tracer.errors import ModelError, UsageError, locate_errors
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.feedset import FeedSet
@@ -56,7 +56,7 @@ def checked_metric(model: Model, dataset: Dataset, spec: str | None) -> metrics.
             f"{model.name}: an output is one number, not one for each sample",
             "Metrics take outputs whose first axis is that of the samples.",
         )
-    with within(model.name):
+    with locate_errors(model.name):
         scorer(model, dataset, metric)(outputs, sample, outputs)
     return metric
 

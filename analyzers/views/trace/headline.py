@@ -242,7 +242,9 @@ def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
         lines.append(f"return {duration(returning)}, in which outputs are handed to the caller")
         rest -= returning
     if alone is not None:
-        lines.append(f"rest  {duration(rest)} (a run without nodes takes {duration(alone)})")
+        beyond = f"not measured: the nodes, in runs of their own, took {duration(-rest)} longer"
+        within = f"{duration(rest)} (a run without nodes takes {duration(alone)})"
+        lines.append(f"rest  {within if rest >= 0 else beyond}")
     return tuple(lines)
 
 

@@ -32,7 +32,7 @@ from tracer.api.compare.sides import (
     Recorded,
     naming_errors,
 )
-from tracer.errors import InputError, UsageError, within
+from tracer.errors import InputError, UsageError, locate_errors
 from tracer.executors import registry
 from tracer.executors.releases import PACKAGES, Release
 from tracer.executors.settings import DEVICES
@@ -133,7 +133,7 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
     word, _, rest = how.partition(":")
     provider = word if environment.is_named(word) else None
     level = (rest if provider else how) or None
-    with within(text):
+    with locate_errors(text):
         registry.settings_for(engine or DEFAULT, {LEVEL: level})
     if not name or not (Path(name).exists() or names_code(name)):
         raise InputError(f"{name or repr(text)}: no such file", _FORMS)

@@ -9,7 +9,7 @@ from typing import Any, Never
 import numpy as np
 from numpy.typing import NDArray
 
-from tracer.errors import InputError, UsageError, within
+from tracer.errors import InputError, UsageError, locate_errors
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.inputs.datasets import images
@@ -98,7 +98,7 @@ class Dataset:
         pieces = self._pieces(min(size or total, total))
         for batch in regrouped(pieces, size, rows) if rows and size else pieces:
             padded = batch.padded(fixed, rows) if fixed else batch
-            with within(self.name):
+            with locate_errors(self.name):
                 check_feeds(self.model, padded.inputs)
             yield padded
 
