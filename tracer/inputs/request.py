@@ -20,6 +20,7 @@ from tracer.inputs.feedset import (
     nested_test_data_sets,
     npz_members,
     random_arrays,
+    read_feeds,
 )
 from tracer.inputs.sizes import Sizes, batch_of, choices, choose
 
