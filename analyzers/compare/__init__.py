@@ -149,7 +149,7 @@ _LEAST_COMMON = 0.25
 _MOST_SIDES = 26
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Comparison(Result):
     """Several sides, each compared with the first.
 

@@ -113,7 +113,7 @@ class Attempts:
         return Finding(CRASH, f"no {kind} fails after one that runs")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Bisection(Result):
     """A row of releases, files or revisions (`kind`), in which each fault was looked for.
 

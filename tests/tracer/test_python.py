@@ -7,6 +7,7 @@ import io
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -65,6 +66,14 @@ def test_every_class_of_results_has_a_table():
     kinds = every(Result)[1:]
     assert len(kinds) > 5
     assert all("csv" in formats(kind) for kind in kinds)
+
+
+def test_traces_are_compared_by_identity(trace):
+    """Tables and arrays are neither equal nor not: of each place something else is true."""
+    again = tracer.count(LENET)
+    assert trace == trace  # noqa: PLR0124
+    assert trace != replace(trace, notes=()) and again not in (trace, tracer.count(LENET))
+    assert len({trace, again}) == 2
 
 
 def test_the_slowest_rows_have_the_time_of_a_run_between_them(trace):

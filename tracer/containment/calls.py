@@ -17,10 +17,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TypeVar, cast
@@ -176,7 +179,7 @@ class Reply:
 class Worker:
     """A child process, the pipes to it, its page, and the file for its last traceback.
 
-    It dies with the thread that made it. `environment` are variables that it has in addition, and
+    It dies with this process. `environment` are variables that it has in addition, and
     `folders` come first where it imports.
     """
 
@@ -196,13 +199,17 @@ class Worker:
         self.page = activity.Page.of_file(page.fileno(), alarm)
         theirs = (requests, replies, page.fileno(), alarm, self._frames.fileno())
         numbers = [str(number) for number in (*theirs, os.getpid())]
-        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
+        start = partial(
+            subprocess.Popen[bytes],
             [sys.executable, "-P", "-c", _CODE, json.dumps([*folders, *sys.path]), *numbers],
             stdin=subprocess.DEVNULL,
             pass_fds=theirs,
             process_group=0,  # Ctrl-C comes here first
             env={**os.environ, **(environment or {})},
         )
+        may_end = threading.current_thread() is not threading.main_thread()
+        is_killed = sys.platform == "linux" and may_end  # when this thread ends
+        self._process = _start_in_thread(start) if is_killed else start()
         for number in (requests, replies):
             os.close(number)
         page.close()  # it stays mapped
@@ -287,6 +294,28 @@ class Worker:
         self._answers.close()
         os.close(self._alarm)
         os.close(self._alarm_writer)
+
+
+def _start_in_thread(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    """Starts a process in a thread that lives as long as it does.
+
+    Linux kills a child with the thread that made it (see `watch.die_with`), and that of the caller
+    may end before the process does: an idle one waits for calls from any thread.
+    """
+    started: Future[subprocess.Popen[bytes]] = Future()
+
+    def hold() -> None:
+        try:
+            process = start()
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        started.set_result(process)
+        with contextlib.suppress(ChildProcessError):  # it was awaited before
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+    threading.Thread(target=hold, name=f"{__name__} of a process", daemon=True).start()
+    return started.result()
 
 
 @atexit.register

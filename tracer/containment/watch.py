@@ -56,7 +56,10 @@ class Ended:
 
 
 def wait(child: int, page: activity.Page, reading: int, frames: BinaryIO | None) -> Ended:
-    """Waits for the end of the child; passes signals on, and kills it when its time is up."""
+    """Waits for the end of the child; passes signals on, and kills it when its time is up.
+
+    Closes `frames`, to which the child writes a traceback when it dies.
+    """
     asked, asked_at, overdue = 0, 0.0, False
     alarm = Alarm(child)
     while True:
@@ -82,8 +85,9 @@ def wait(child: int, page: activity.Page, reading: int, frames: BinaryIO | None)
     overdue |= bool(died and deadline and time.monotonic() >= deadline)  # it died of being ended
     traceback = b""
     if frames is not None:
-        frames.seek(0)
-        traceback = frames.read()
+        with frames:
+            frames.seek(0)
+            traceback = frames.read()
     return Ended(code, died, asked, overdue, traceback.decode("utf-8", "replace"))
 
 

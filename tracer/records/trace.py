@@ -104,7 +104,7 @@ class NodeValues:
     own: Difference | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Run:
     """One executor on one batch size, over many inferences.
 
@@ -278,9 +278,11 @@ class Generation:
     measured: tuple[Generated, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Trace(Result):
     """One model, its runs, and the node table over all of them (see `tracer.records.columns`).
+
+    `nodes` is the table that is saved and shown: change a copy, `trace.nodes.copy()`.
 
     `generation` tells of the phases of a language model, where the runs are those of phases.
     """

@@ -154,3 +154,23 @@ def test_a_script_from_standard_input_needs_no_guard(folder):
         env={**os.environ, "PYTHONPATH": str(Path.cwd())},
     )
     assert (done.stdout, done.stderr) == ("Fusions\n", "")
+
+
+def test_a_child_outlives_the_thread_that_asked_for_it(folder):
+    """Linux kills a child with the thread that made it; each thread here ends after its call."""
+    calls._end_workers()
+    counted, children = [], []
+
+    def count():
+        counted.append(tracer.count(folder / "harmless.onnx").model.nodes)
+        children.extend(calls._idle)
+
+    for _ in range(3):
+        thread = threading.Thread(target=count)
+        thread.start()
+        thread.join()
+        time.sleep(0.05)  # the system kills after the thread has ended
+    assert counted == [1, 1, 1]
+    assert all(each is children[0] for each in children)
+    assert tracer.count(folder / "harmless.onnx").model.nodes == 1
+    assert calls._idle == children[:1]

@@ -312,3 +312,9 @@ def _lives(process):
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_nothing_is_left_open(start):
+    process = start("-W", "error", "-m", "tracer", "count", "harmless.onnx", "--top", "1")
+    code, err = ended(process)
+    assert (code, "Warning" in err) == (0, False)
