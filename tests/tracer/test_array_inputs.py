@@ -6,9 +6,11 @@ import onnxruntime as ort
 import pytest
 
 import tracer
+from models import families
 from tests.graphs import parse
 from tracer.errors import InputError, UsageError
 
+LENET = families.FOLDER / "lenet" / "lenet.onnx"
 NAMES = """<ir_version: 8, opset_import: ["" : 17]>
     net (float[n, 4] file, float[n, 4] in_b) => (float[n, 4] y) { y = Sub (file, in_b) }"""
 
@@ -45,3 +47,25 @@ def test_what_is_no_array_or_no_input_is_refused(model):
         tracer.count(model, inputs={"file": np.array([object()])})
     with pytest.raises(InputError, match="a/b missing"):
         tracer.count(model, inputs={"file": np.zeros((3, 4), np.float32)})
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_data_are_arrays_too(is_here, tmp_path):
+    """The same model comes of the same numbers in a file."""
+    samples = np.random.default_rng(0).random((24, 3, 32, 32), np.float32)
+    np.savez(tmp_path / "data.npz", x=samples)
+    few = {"limit": 8, "test_limit": 8, "in_process": is_here}
+    own, stored = (
+        tracer.quantize(LENET, each, **few) for each in ({"x": samples}, tmp_path / "data.npz")
+    )
+    assert own.proto == stored.proto
+    assert own.settings["calibrate"] == own.settings["test"] == "arrays of the call"
+    narrowed = tracer.narrow(own.proto, 16, {"x": samples}, **few)
+    assert narrowed.proto == tracer.narrow(own.proto, 16, tmp_path / "data.npz", **few).proto
+    options = tracer.WhatIfOptions(limit=8, search=False)
+    swept = tracer.what_if(LENET, "15:16", {"x": samples}, options=options, in_process=is_here)
+    assert swept.settings["data"] == "arrays of the call"
+    with pytest.raises(InputError, match=r"^calibrate has no 'x'"):
+        tracer.quantize(LENET, calibrate={"y": samples}, in_process=is_here)
+    with pytest.raises(UsageError, match=r"^data is a mapping, and 'x' in it"):
+        tracer.narrow(LENET, 16, data={"x": [object()]}, in_process=is_here)

@@ -247,6 +247,27 @@ def test_what_torch_compiles_is_one_more_run_or_a_note(monkeypatch):
     assert any("no C++ compiler" in note for note in trace.notes)
 
 
+@needs_torch
+@pytest.mark.parametrize("is_here", [True, False])
+def test_a_live_model_is_profiled_and_left_as_it_was(is_here):
+    import torch
+
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten(), torch.nn.Linear(288, 4)
+    )
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    trace = tracer.profile_framework(
+        model, input_shape=(1, 3, 8, 8), runs=3, optimizer="sgd", backward=True, in_process=is_here
+    )
+    assert trace.settings["target"] == trace.model.name == "Sequential"
+    assert {"0/conv2d", "2/linear"} <= {*trace.nodes["node"]}
+    assert model.training and all((before[n] == v).all() for n, v in model.state_dict().items())
+    with pytest.raises(UsageError, match="args and weights apply to a model that is named"):
+        tracer.profile_framework(model, args={"depth": 3})
+    with pytest.raises(UsageError, match=r"of type builtins.int is not a model of"):
+        tracer.profile_framework(3)
+
+
 @needs_chainer
 def test_chainer_is_not_compiled():
     with pytest.raises(UsageError, match=r"torch\.compile does not take"):

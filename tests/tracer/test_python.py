@@ -71,7 +71,7 @@ def test_every_class_of_results_has_a_table():
 def test_traces_are_compared_by_identity(trace):
     """Tables and arrays are neither equal nor not: of each place something else is true."""
     again = tracer.count(LENET)
-    assert trace == trace  # noqa: PLR0124
+    assert trace == trace
     assert trace != replace(trace, notes=()) and again not in (trace, tracer.count(LENET))
     assert len({trace, again}) == 2
 

@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from tracer.analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL, METRIC
 from tracer.containment import calls
 from tracer.containment.activity import Progress, progress_bar, silent
-from tracer.errors import UsageError
+from tracer.errors import TracerError, UsageError
 from tracer.exporters import frameworks
 from tracer.support.arguments import (
     RULES,
@@ -38,6 +38,8 @@ from tracer.support.temporary import TemporaryFolder
 from tracer.text import suggest
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from tracer.inputs.request import Samples
     from tracer.limits import Limits
 
@@ -71,6 +73,11 @@ FORMER = {
     "feeds": "inputs", "folder": "data_dir", "arguments": "args", "seconds": "max_seconds",
 }  # fmt: skip
 """Former words of arguments in Python, and those that they share with the command line."""
+
+Data: TypeAlias = "str | Path | Mapping[str, ArrayLike]"
+"""A data set by its name or file, or arrays by the names of the inputs, with a row a sample."""
+_DATA = ("inputs", "data", "calibrate", "test")
+"""Arguments that may be arrays."""
 
 _Parameters = ParamSpec("_Parameters")
 _Record = TypeVar("_Record", bound=Contained)
@@ -114,6 +121,7 @@ def contained(
     """
     arguments: Any = record
     check_declared(arguments)
+    call_record: Callable[..., _Record] = record
 
     def decorate(function: Callable[[_Record], _Result]) -> Callable[_Parameters, _Result]:
         returned = inspect.signature(function).return_annotation
@@ -123,12 +131,12 @@ def contained(
         def call(*args: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
             words: Any = todays_words(record, named)
             try:
-                signature.bind(*args, **words)
+                given = signature.bind(*args, **words).arguments
             except TypeError as error:
                 hint = _hint(record, words.keys() - signature.parameters.keys())
                 raise TypeError(f"{function.__name__}() {error}. {hint}".rstrip(" .")) from None
-            with _arrays_in_a_file(words) as stored:
-                return run_call(record(*args, **stored))
+            with _arrays_in_files(given) as stored:
+                return run_call(call_record(**stored))
 
         def run_call(chosen: _Record) -> _Result:
             is_client = not isinstance(getattr(chosen, "cluster", None), str | None)
@@ -155,15 +163,29 @@ def contained(
 
 
 @contextmanager
-def _arrays_in_a_file(words: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields arguments whose `inputs`, where they are arrays by name, are in a file meanwhile."""
-    if not isinstance(words.get("inputs"), Mapping):
-        yield words
+def _arrays_in_files(given: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields arguments whose inputs and data, where they are arrays by name, are in files now."""
+    arrays = {name: given[name] for name in _DATA if isinstance(given.get(name), Mapping)}
+    if not arrays:
+        yield given
         return
     from tracer.inputs.feedset import store_arrays  # numpy, which other calls may not need
 
     with TemporaryFolder() as folder:
-        yield {**words, "inputs": store_arrays(words["inputs"], folder / "inputs.npz")}
+        files = {name: store_arrays(each, folder / f"{name}.npz") for name, each in arrays.items()}
+        try:
+            yield {**given, **files}
+        except TracerError as error:  # it names the argument, not a file that no caller knows
+            what = error.what
+            for name, file in files.items():
+                what = what.replace(str(file), name)
+            raise type(error)(what, error.hint) from error
+
+
+def file_of(data: Data) -> str | Path:
+    """Returns the name of data: arrays are in a file, once a call has begun."""
+    assert not isinstance(data, Mapping)
+    return data
 
 
 def _hint(record: Any, unknown: Iterable[str]) -> str:

@@ -38,27 +38,32 @@ def profile_framework(call: ProfileFrameworkArguments) -> Trace:
         )
         for count in counts
     ]  # fmt: skip
-    model = load_source(
-        call.target, args, weights=call.weights, framework=call.framework, trust=call.trust,
-        seed=call.seed,
-    )  # fmt: skip
+    target, model = call.target, call.target
+    subject = target if isinstance(target, str) else type(target).__name__
+    if isinstance(target, str):
+        model = load_source(
+            target, args, weights=call.weights, framework=call.framework, trust=call.trust,
+            seed=call.seed,
+        )  # fmt: skip
+    elif args or call.weights:
+        raise UsageError("args and weights apply to a model that is named, as in FILE.py:NAME")
     name = exporter_of(model, call.framework).name
     executor = registry.find_framework(name)
     if call.compiled and executor.compiled is None:
         raise UsageError(f"torch.compile does not take a model of {name}", "Leave it out.")
     if hasattr(model, "graph_signature"):
         raise UsageError(
-            f"{call.target} is an exported program, which has no modules to profile",
+            f"{subject} is an exported program, which has no modules to profile",
             "Name the torch.nn.Module, or export it: tracer export.",
         )
     compiler = executor.compiled if call.compiled else None
     if call.inputs is None:
-        specs = _specs(model, call.target, call.input_shape, call.input_dtype)
+        specs = _specs(model, subject, call.input_shape, call.input_dtype)
         drawn = [_drawn(specs, size, call.seed) for size in as_list(call.batch)]
         notes = [f"inputs are random, seed {call.seed}"]
     else:
         drawn, notes = [call.inputs], ["inputs are arrays that were given"]
-    _check_number(model, call.target, drawn[0])
+    _check_number(model, subject, drawn[0])
     profiles: list[Profiled] = []
     works: dict[int, Works] = {}  # by the position of the profile
     for arrays, setting in product(drawn, settings):
@@ -70,7 +75,7 @@ def profile_framework(call: ProfileFrameworkArguments) -> Trace:
             profiles += [_configured(compiler.profile(*arguments), setting)] if compiler else []
         except TracerError as error:
             notes.append(f"torch.compile does not work here: {error.what}")
-    recorded = asdict(settings[0]) | {"target": call.target, "args": args, "batch": call.batch}
+    recorded = asdict(settings[0]) | {"target": subject, "args": args, "batch": call.batch}
     recorded |= {"threads": call.threads if len(counts) == 1 else counts}
     recorded |= {"compiled": call.compiled, "framework": name, "weights": str(call.weights or "")}
     peaks = call.peaks(counts[0]) if call.peaks and works else None
@@ -79,7 +84,7 @@ def profile_framework(call: ProfileFrameworkArguments) -> Trace:
         for place, profile in enumerate(profiles)
     ]
     return Trace(
-        model=_info(call.target, name, profiles[0], executor.parameters(model)),
+        model=_info(subject, name, profiles[0], executor.parameters(model)),
         environment=replace(environment.observe(), peaks=peaks),
         settings=recorded,
         runs=tuple(profile.run for profile in profiles),

@@ -14,6 +14,7 @@ from tracer.accumulators.spec.policy import MULTIPLYING, Entry, Policy
 from tracer.accumulators.statistics.certificates import Guarantee, guarantee
 from tracer.analyzers import energy as energy_models
 from tracer.analyzers.energy import EnergyModel
+from tracer.api._calls import file_of
 from tracer.api.narrow import NarrowArguments
 from tracer.containment import signals
 from tracer.containment.activity import Progress
@@ -96,9 +97,10 @@ def narrow(call: NarrowArguments) -> Narrowed:
     loaded = open_subject(call.model)
     if not any(node.op_type in MULTIPLYING for node in loaded.nodes):
         raise _without_layers(loaded)
-    split = "test" if Path(call.data).is_dir() else "train"
-    calibration = open_dataset(call.data, loaded, limit=call.limit, split=split, folder=folder)
-    held_out = call.test or without_split(call.data)
+    data = file_of(call.data)
+    split = "test" if Path(data).is_dir() else "train"
+    calibration = open_dataset(data, loaded, limit=call.limit, split=split, folder=folder)
+    held_out = without_split(data) if call.test is None else file_of(call.test)
     tested = open_dataset(held_out, loaded, limit=call.test_limit, folder=folder)
     metric = checked_metric(loaded, tested, call.metric)
     wide, notes = _quantized(loaded, calibration, call, report)

@@ -4,6 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tracer import metrics
+from tracer.api._calls import file_of
 from tracer.api.quantize import QuantizeArguments
 from tracer.errors import UsageError
 from tracer.exporters import writing
@@ -60,11 +61,12 @@ def quantize(call: QuantizeArguments) -> Quantized:
         proto = stored_weights.with_inline_weights(graph.proto, graph.folder)
     else:  # last: what fails before leaves no file
         proto = writing.write_last(graph.proto, target, graph.folder)
+    ranges = None if call.calibrate is None else calibration
     return Quantized(
         model=ModelInfo.of(loaded),
         settings={
             **asdict(options),
-            "calibrate": None if call.calibrate is None else str(call.calibrate),
+            "calibrate": None if ranges is None else ranges.name,
             "limit": call.limit, "test": None if test_data is None else test_data.name,
         },
         accuracy=scores, layers=graph.layers, outputs=graph.outputs,
@@ -85,13 +87,15 @@ def _data(
             )
         if call.test is None:
             return None, None
-        own = open_dataset(call.test, model, limit=call.limit, folder=folder)
-        return own, open_dataset(call.test, model, limit=call.test_limit, folder=folder)
+        test = file_of(call.test)
+        own = open_dataset(test, model, limit=call.limit, folder=folder)
+        return own, open_dataset(test, model, limit=call.test_limit, folder=folder)
     if call.calibrate is None:
         raise UsageError(
             "activations are quantised by their ranges on data, and none are given",
             "Give --calibrate DATA; or --weights 4, for weights alone.",
         )
-    ranges = open_dataset(call.calibrate, model, limit=call.limit, split="train", folder=folder)
-    tested = call.test or without_split(call.calibrate)
+    data = file_of(call.calibrate)
+    ranges = open_dataset(data, model, limit=call.limit, split="train", folder=folder)
+    tested = without_split(data) if call.test is None else file_of(call.test)
     return ranges, open_dataset(tested, model, limit=call.test_limit, folder=folder)

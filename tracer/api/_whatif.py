@@ -11,6 +11,7 @@ from threading import Thread
 from tracer.accumulators.spec import kinds
 from tracer.analyzers import energy
 from tracer.analyzers.views.redaction import bare
+from tracer.api._calls import file_of
 from tracer.api.whatif import WhatIfArguments
 from tracer.errors import ClusterError, UsageError
 from tracer.exporters.subject import open_subject
@@ -69,7 +70,8 @@ def what_if(call: WhatIfArguments, pool: Pool) -> WhatIf | AccumulatorSweep:
     opened = _opened(call, options, pool)
     loaded, dataset, metric = opened.model, opened.dataset, opened.metric
     model_of_energy = energy.find(options.energy)
-    graphs, changes = graph_variants(loaded, dataset, options, Path(call.data_dir), call.report)
+    data, folder = file_of(call.data), Path(call.data_dir)
+    graphs, changes = graph_variants(loaded, data, options, folder, call.report)
 
     def identity() -> dict[str, str]:
         return opened.identity(options, changes)
@@ -126,8 +128,9 @@ class _Opened:
 
 def _opened(call: WhatIfArguments, options: WhatIfOptions, pool: Pool) -> _Opened:
     """Opens the model and the data, and chooses the metric, which workers try as they load."""
-    loaded = with_overrides(open_subject(call.model), call.data)
-    dataset = open_dataset(call.data, loaded, limit=options.limit, folder=Path(call.data_dir))
+    data = file_of(call.data)
+    loaded = with_overrides(open_subject(call.model), data)
+    dataset = open_dataset(data, loaded, limit=options.limit, folder=Path(call.data_dir))
     fingerprint: Callable[[], str] = cache(dataset.fingerprint)
     if pool.workers:  # reading all the data takes its time: a thread does it while they compute
         read: Future[str] = Future()
@@ -190,7 +193,8 @@ def _accumulators(
     changes: list[str] = []
 
     def quantized() -> Model:
-        (graph,), notes = graph_variants(loaded, dataset, options, Path(call.data_dir), call.report)
+        data, folder = file_of(call.data), Path(call.data_dir)
+        (graph,), notes = graph_variants(loaded, data, options, folder, call.report)
         changes.extend(notes)
         return graph.model
 

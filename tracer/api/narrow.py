@@ -44,7 +44,7 @@ class NarrowArguments(_calls.Contained):
         group=_SUMS, rule=maybe(_WIDTHS), flag="--accumulator --bits --for", metavar="WIDTHS",
         reads=(), common=True, typed=None,
     )  # fmt: skip
-    data: str | Path = _calls.data(group=_calls.INPUT)
+    data: _calls.Data = _calls.data(group=_calls.INPUT)
     _: KW_ONLY
     exact: bool = option(
         "Instead of a width: powers of two for all scales, so that no float operation rounds, and "
@@ -75,7 +75,7 @@ class NarrowArguments(_calls.Contained):
     )
     data_dir: str | Path = _calls.data_dir(group=_calls.INPUT)
     batch: int = _calls.samples_per_inference(32, group=_calls.INPUT)
-    test: str | Path | None = _calls.test("the test split of --data", _SCORES)
+    test: _calls.Data | None = _calls.test("the test split of --data", _SCORES)
     test_limit: int | None = _calls.test_limit(group=_SCORES)
     metric: str | None = _calls.metric(_SCORES)
     energy: str = _calls.energy_of_sums(group=_SCORES)

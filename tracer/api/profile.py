@@ -12,7 +12,17 @@ from tracer.api.interpret import Receiver, interpret
 from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.executors.settings import DEVICES, LOSSES, OPTIMIZERS
-from tracer.support.arguments import RULES, argument, instance, maybe, option, part, several, swept
+from tracer.support.arguments import (
+    ANYTHING,
+    RULES,
+    argument,
+    instance,
+    maybe,
+    option,
+    part,
+    several,
+    swept,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,7 +74,7 @@ class FrameworkOptions:
 class ProfileFrameworkArguments(FrameworkOptions, _calls.Contained):
     """The arguments of `profile_framework`."""
 
-    target: str
+    target: object
     _: KW_ONLY
     batch: int | Sequence[int] | None = argument(None, rule=swept(RULES["batch"]))
     runs: int | None = None
@@ -81,21 +91,21 @@ class ProfileFrameworkArguments(FrameworkOptions, _calls.Contained):
 
 @_calls.contained(ProfileFrameworkArguments)
 def profile_framework(call: ProfileFrameworkArguments) -> Trace:
-    """Profiles the model that `target` names in its own framework.
+    """Profiles a model in its own framework, once for each batch size and number of threads.
 
-    It is profiled once for each batch size and number of threads.
-
-    `target`, `args`, `weights` and `trust` are arguments of `exporters.subject.load_source`, which
-    runs code of the target. `input_shape` has the batch first; its default is the model's attribute
-    `input_shape`, without the batch. Random weights and inputs are drawn from `seed`. Or `inputs`
-    are the arrays, by position; `batch`, `input_shape` and `input_dtype` then do nothing. `runs` to
-    `optimizer` are described in `executors.settings`; `compiled` adds a run of the model
+    `target` is a torch.nn.Module, a chainer.Link, or the name of one: FILE.py:NAME. The code of the
+    named file is run. `args`, `weights` and `trust` apply to a named model (see
+    `exporters.subject.load_source`). `input_shape` has the batch first; its default is the model's
+    attribute `input_shape`, without the batch. Random weights and inputs are drawn from `seed`. Or
+    `inputs` are the arrays, by position; `batch`, `input_shape` and `input_dtype` then do nothing.
+    `runs` to `optimizer` are described in `executors.settings`; `compiled` adds a run of the model
     after torch.compile. The model is restored afterwards. `peaks` is called with `threads` after
     the runs: its peaks, as those of `tracer.host.card`, are the roofs of the operators, whose work
     torch counts in a run of its own.
 
     The model runs in a child process, within `seconds` and `process_bytes` of `limits`, or with
-    `in_process` in this one. Raises the errors of `tracer.errors`.
+    `in_process` in this one; a live model is copied there, if it can be pickled. Raises the errors
+    of `tracer.errors`.
 
     >>> import tracer
     >>> trace = tracer.profile_framework("models/lenet/torch_net.py:LeNet", runs=5, batch=2)

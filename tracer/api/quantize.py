@@ -71,7 +71,7 @@ class QuantizeArguments(_calls.Contained):
     GROUPS = (_CALIBRATION, _WEIGHTS)
 
     model: ModelSource
-    calibrate: str | Path | None = option(
+    calibrate: _calls.Data | None = option(
         f"Data set to calibrate with: {_calls.SOURCES}. Weights alone need none.", None,
         group=_CALIBRATION, flag="--data --calibrate", metavar="DATA", reads=(), common=True,
     )  # fmt: skip
@@ -90,7 +90,7 @@ class QuantizeArguments(_calls.Contained):
             )
         ),
     )  # fmt: skip
-    test: str | Path | None = _calls.test("the calibration data", _ACCURACY)
+    test: _calls.Data | None = _calls.test("the calibration data", _ACCURACY)
     test_limit: int | None = _calls.test_limit(group=_ACCURACY)
     metric: str | None = _calls.metric(_ACCURACY, "with the float model")
     output: str | Path | None = None

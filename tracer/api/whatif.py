@@ -35,7 +35,7 @@ class WhatIfArguments(_calls.Contained):
         "Or accumulators of any kind to compare: fp32,tc:h100,fp16.",
         group=SUMS, rule=_WIDTHS, metavar="WIDTHS|LIST", reads=(), common=True,
     )  # fmt: skip
-    data: str | Path = _calls.data(group=_calls.INPUT)
+    data: _calls.Data = _calls.data(group=_calls.INPUT)
     data_dir: str | Path = _calls.data_dir(group=_calls.INPUT)
     operands: str | None = _calls.operands(group=SUMS)
     options: WhatIfOptions | None = arguments.part(

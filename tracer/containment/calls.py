@@ -23,7 +23,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from functools import partial
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TypeVar, cast
@@ -199,14 +198,16 @@ class Worker:
         self.page = activity.Page.of_file(page.fileno(), alarm)
         theirs = (requests, replies, page.fileno(), alarm, self._frames.fileno())
         numbers = [str(number) for number in (*theirs, os.getpid())]
-        start = partial(
-            subprocess.Popen[bytes],
-            [sys.executable, "-P", "-c", _CODE, json.dumps([*folders, *sys.path]), *numbers],
-            stdin=subprocess.DEVNULL,
-            pass_fds=theirs,
-            process_group=0,  # Ctrl-C comes here first
-            env={**os.environ, **(environment or {})},
-        )
+
+        def start() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(  # noqa: S603 - our own interpreter
+                [sys.executable, "-P", "-c", _CODE, json.dumps([*folders, *sys.path]), *numbers],
+                stdin=subprocess.DEVNULL,
+                pass_fds=theirs,
+                process_group=0,  # Ctrl-C comes here first
+                env={**os.environ, **(environment or {})},
+            )
+
         may_end = threading.current_thread() is not threading.main_thread()
         is_killed = sys.platform == "linux" and may_end  # when this thread ends
         self._process = _start_in_thread(start) if is_killed else start()

@@ -27,6 +27,8 @@ from tracer.support.temporary import is_temporary
 
 Feeds: TypeAlias = Mapping[str, Any]
 """An array per model input by name; a list of arrays for a sequence."""
+ARRAYS = "arrays of the call"
+"""Names inputs and data that a function got as arrays."""
 CHOSEN = "sizes chosen: "
 """Begins the note on sizes that neither model nor user set: it is shown first."""
 _PASS_ON = frozenset({
@@ -221,7 +223,7 @@ def read_arrays(path: Path) -> Feeds:
 def describe_source(paths: Sequence[Path]) -> str:
     """Returns the note on where inputs come from."""
     if all(map(is_temporary, paths)):
-        return "inputs are arrays of the call"
+        return f"inputs are {ARRAYS}"
     return f"inputs are those of {', '.join(map(str, paths))}"
 
 
@@ -232,7 +234,7 @@ def store_arrays(arrays: Mapping[str, ArrayLike], path: Path) -> Path:
             array = np.asarray(value)
             if not isinstance(name, str) or array.dtype.hasobject:
                 raise UsageError(
-                    f"inputs is a mapping, and {name!r} in it is no array of numbers or text",
+                    f"{path.stem} is a mapping, and {name!r} in it is no array of numbers or text",
                     'Give arrays by the names of the inputs: {"x": numpy.zeros((1, 3, 8, 8))}.',
                 )
             with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:

@@ -138,7 +138,7 @@ RULES: Mapping[str, Rule] = {
         ("force", "confirm", "backward", "compiled", "trust", "train", "by_sample",
          "in_process", "run"), FLAG
     ),
-    **dict.fromkeys(("target", "convention", "executor", "device", "by"), TEXT),
+    **dict.fromkeys(("convention", "executor", "device", "by"), TEXT),
     **dict.fromkeys(
         ("optimization", "provider", "energy", "metric", "fixed", "operands", "against",
          "fallback", "loss", "optimizer", "framework"), maybe(TEXT),
@@ -146,6 +146,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("path", "data", "data_dir"), PATH),
     **dict.fromkeys(("output", "calibrate", "test", "trace", "weights", "plan"), maybe(PATH)),
     **dict.fromkeys(("receive", "peaks", "keep", "note"), maybe(FUNCTION)),
+    "target": ANYTHING,
     "progress": maybe(either(FUNCTION, FLAG)),
     "machine": maybe(PATH),
     "models": Rule("a list of models", lambda v: isinstance(v, list | tuple)),

@@ -295,7 +295,7 @@ class VariantRunner:
 
 def graph_variants(
     model: Model,
-    dataset: Dataset,
+    data: str | Path,
     options: WhatIfOptions,
     folder: Path,
     progress: Progress | None,
@@ -307,8 +307,8 @@ def graph_variants(
     """
     quantised, notes = model, tuple[str, ...]()
     if options.fixed is None and not adds_integers(model):
-        split = "test" if Path(dataset.name).is_dir() else "train"
-        samples = open_dataset(dataset.name, model, limit=_SAMPLES, split=split, folder=folder)
+        split = "test" if Path(data).is_dir() else "train"
+        samples = open_dataset(data, model, limit=_SAMPLES, split=split, folder=folder)
         calibration = CalibrationSamples(samples, min(options.batch, _BATCH))
         quantised, notes = quantized_first(model, calibration, progress)
     graphs = []

@@ -149,7 +149,7 @@ class CompareArguments(_calls.Contained):
     sides: Sequence[str | Path | Trace]
     _: KW_ONLY
     settings: SideSettings = part(SideSettings, _DEFAULT, build=dict)
-    test: str | Path | None = _calls.data(None, group=_ACCURACY)
+    test: _calls.Data | None = _calls.data(None, group=_ACCURACY)
     data_dir: str | Path = _calls.data_dir(group=_ACCURACY)
     test_limit: int | None = _calls.limit(group=_ACCURACY, flag="--limit")
     metrics: Sequence[str] | None = option(

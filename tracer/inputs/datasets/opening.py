@@ -22,7 +22,8 @@ from tracer.inputs.datasets.text import SPEC as TEXT
 from tracer.inputs.datasets.text import explicit, open_text
 from tracer.inputs.datasets.user_samples import SPEC as USER
 from tracer.inputs.datasets.user_samples import open_user_samples
-from tracer.inputs.feedset import test_data_sets
+from tracer.inputs.feedset import ARRAYS, test_data_sets
+from tracer.support.temporary import is_temporary
 from tracer.text import suggest
 
 _BRACES = re.compile(r"\{([^{}]+)\}")
@@ -64,7 +65,8 @@ def open_dataset(
     if parsed.split == "train" and Path(base).is_dir() and test_data_sets(Path(base)):
         raise UsageError(f"{base}: a folder of test data has no split 'train'")
     split = parsed.split or split
-    origin = Description(str(spec), base, split, parsed.repeat, limit, folder, Path.cwd())
+    name = ARRAYS if is_temporary(Path(base)) else str(spec)
+    origin = Description(name, base, split, parsed.repeat, limit, folder, Path.cwd())
     return _checked(_opened(origin, model))
 
 
