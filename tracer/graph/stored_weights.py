@@ -15,12 +15,7 @@ from typing import BinaryIO
 
 import numpy as np
 import onnx
-from onnx.external_data_helper import (
-    load_external_data_for_model,
-    load_external_data_for_tensor,
-    set_external_data,
-    uses_external_data,
-)
+from onnx import external_data_helper
 from onnx.numpy_helper import to_array
 
 from tracer.errors import InputError, UsageError
@@ -70,7 +65,7 @@ def stored_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 def has_external_data(proto: onnx.ModelProto) -> bool:
     """Returns whether data of any tensor lie in other files."""
-    return any(map(uses_external_data, stored_tensors(proto)))
+    return any(map(external_data_helper.uses_external_data, stored_tensors(proto)))
 
 
 def weight_bytes(proto: onnx.ModelProto) -> int:
@@ -90,7 +85,7 @@ def probe_external(tensor: onnx.TensorProto, folder: Path) -> None:
     byte.data_location = onnx.TensorProto.EXTERNAL
     for key, value in (("location", entries.get("location", "")), ("offset", last), ("length", 1)):
         byte.external_data.add(key=key, value=str(value))
-    load_external_data_for_tensor(byte, str(folder))
+    external_data_helper.load_external_data_for_tensor(byte, str(folder))
 
 
 def read_external(tensor: onnx.TensorProto, folder: Path) -> Array:
@@ -133,12 +128,12 @@ def _entries(tensor: onnx.TensorProto) -> dict[str, str]:
 
 def with_inline_weights(proto: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
     """Returns `proto`, or a copy with all of its external data, which are in `folder`."""
-    if not any(map(uses_external_data, initializers(proto))):
+    if not any(map(external_data_helper.uses_external_data, initializers(proto))):
         return proto
     assert folder is not None
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
-    load_external_data_for_model(copy, str(folder))
+    external_data_helper.load_external_data_for_model(copy, str(folder))
     return copy
 
 
@@ -163,11 +158,11 @@ def move_weights(
     """
     moved = []
     for tensor in initializers(proto):
-        is_external = uses_external_data(tensor)
+        is_external = external_data_helper.uses_external_data(tensor)
         nbytes = tensor_type.from_initializer(tensor).nbytes or 0
         if nbytes < _LEAST or not (is_external or tensor.HasField("raw_data")):
             if is_external:
-                load_external_data_for_tensor(tensor, str(folder))
+                external_data_helper.load_external_data_for_tensor(tensor, str(folder))
             continue
         stream.write(bytes(-stream.tell() % _ALIGNED))
         offset = stream.tell()
@@ -187,7 +182,7 @@ def move_weights(
             tensor.raw_data = b""
         else:
             stream.write(tensor.raw_data)
-        set_external_data(tensor, "", offset, stream.tell() - offset)
+        external_data_helper.set_external_data(tensor, "", offset, stream.tell() - offset)
         tensor.ClearField("raw_data")
         moved.append(tensor)
     return moved
@@ -204,7 +199,7 @@ def locations(proto: onnx.ModelProto) -> set[str]:
     """Returns the names of the files that the tensors refer to."""
     return {
         entry.value
-        for tensor in filter(uses_external_data, stored_tensors(proto))
+        for tensor in filter(external_data_helper.uses_external_data, stored_tensors(proto))
         for entry in tensor.external_data
         if entry.key == "location"
     }

@@ -29,18 +29,9 @@ from tracer.analyzers.compare.views.tables import (
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.table import DIFFERENCES
 from tracer.analyzers.views import environment
+from tracer.analyzers.views import page as pages
 from tracer.analyzers.views.drawing import empty_figure, labels, plain
 from tracer.analyzers.views.file_formats.json import records
-from tracer.analyzers.views.page import (
-    Check,
-    Column,
-    Fault,
-    Page,
-    Table,
-    name_column,
-    number_column,
-    signed_percent,
-)
 from tracer.analyzers.views.report import Content, Pairs, RunContent, drawings, texts
 from tracer.analyzers.views.text import count, percent, plural, si, time_number, times
 from tracer.analyzers.views.trace.contents import lines, run_content
@@ -54,7 +45,7 @@ from tracer.support.types import FloatArray
 MOST_GROUPS = 30
 COLOURS = ("#4878a8", "#e1812c", "#3a923a", "#9372b2", "#845b53", "#d684bd", "#7f7f7f", "#a8a83a")
 WORK = "#bbbbbb"
-_FAULTS: Mapping[Outcome, Fault] = {"pass": "", "FAIL": "failure", "undecided": "error"}
+_FAULTS: Mapping[Outcome, pages.Fault] = {"pass": "", "FAIL": "failure", "undecided": "error"}
 
 _OF_ONE_RUN = ("time_us_p50", "time_us_p95", "time_us_min", "time_us_std")
 """Columns of a single run, which says little of all sessions."""
@@ -72,7 +63,7 @@ _SPECS = (
 )  # fmt: skip
 
 
-def page(result: Comparison, options: ViewOptions) -> Page:
+def page(result: Comparison, options: ViewOptions) -> pages.Page:
     """The totals of the sides, their scores, then the layers, then the numbers."""
     shown = [_totals_table(result)]
     if result.scores:
@@ -90,7 +81,7 @@ def page(result: Comparison, options: ViewOptions) -> Page:
         for note, labelled in labels_of.items()
     ]
     ordered = sorted((*result.notes, *notes), key=lambda note: not note.startswith(INCOMPLETE))
-    return Page(tuple(shown), tuple(ordered), result.sides[0].trace.environment.summary)
+    return pages.Page(tuple(shown), tuple(ordered), result.sides[0].trace.environment.summary)
 
 
 def table(result: Comparison, options: ViewOptions) -> pd.DataFrame:
@@ -145,17 +136,17 @@ def document(result: Comparison, options: ViewOptions) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def checks(result: Comparison, options: ViewOptions) -> list[Check]:
+def checks(result: Comparison, options: ViewOptions) -> list[pages.Check]:
     """A test for each gate and side, and for the values of each side.
 
     Without a gate, the time of a side is a test that passes.
     """
     lines = list(_time_lines(result))
     names = [str(side) for side in result.totals["side"]]
-    speed = [Check("time", name, text) for name, text in zip(names[1:], lines, strict=True)]
+    speed = [pages.Check("time", name, text) for name, text in zip(names[1:], lines, strict=True)]
     if result.verdicts:
         speed = [
-            Check("time", f"{each.side} {each.gate}", each.line, _FAULTS[each.outcome])
+            pages.Check("time", f"{each.side} {each.gate}", each.line, _FAULTS[each.outcome])
             for each in result.verdicts
         ]
     return [*speed, *map(values_check, result.numbers)]
@@ -189,27 +180,27 @@ def report(result: Comparison, options: ViewOptions) -> Content:
     )
 
 
-def _totals_table(result: Comparison) -> Table:
+def _totals_table(result: Comparison) -> pages.Table:
     rows = result.totals.assign(
         letter=[letter(index).upper() for index in range(len(result.sides))],
         speed=1 / result.totals["ratio"],
     )
     columns = (
-        name_column("", "letter", 0),
-        name_column("side", "side", 1),
-        number_column("time µs", "time_us", time_number, 2, ("time_us", "error_us")),
-        number_column("std err", "error_us", time_number, 8, ("time_us", "error_us")),
-        Column("÷ A", "ratio", ratio(), 3),
-        Column(INTERVAL, "ratio_low", interval("ratio_low", "ratio_high", times), 4),
-        number_column("speed", "speed", times, 9),
-        number_column("conv", "convolution_share", percent, 5),
-        number_column("backward", "backward_share", percent, 6),
-        number_column("MACs", "macs", si, 7),
-        number_column("params", "params", si, 10),
-        number_column("bytes", "bytes", si, 12),
-        number_column("flop/s", "flops_per_s", si, 11),
-        number_column("batch", "batch", count, 13),
-        name_column("executor", "executor", 14),
+        pages.name_column("", "letter", 0),
+        pages.name_column("side", "side", 1),
+        pages.number_column("time µs", "time_us", time_number, 2, ("time_us", "error_us")),
+        pages.number_column("std err", "error_us", time_number, 8, ("time_us", "error_us")),
+        pages.Column("÷ A", "ratio", ratio(), 3),
+        pages.Column(INTERVAL, "ratio_low", interval("ratio_low", "ratio_high", times), 4),
+        pages.number_column("speed", "speed", times, 9),
+        pages.number_column("conv", "convolution_share", percent, 5),
+        pages.number_column("backward", "backward_share", percent, 6),
+        pages.number_column("MACs", "macs", si, 7),
+        pages.number_column("params", "params", si, 10),
+        pages.number_column("bytes", "bytes", si, 12),
+        pages.number_column("flop/s", "flops_per_s", si, 11),
+        pages.number_column("batch", "batch", count, 13),
+        pages.name_column("executor", "executor", 14),
     )
     below = list(_time_lines(result))
     known = rows.dropna(subset="params")
@@ -220,7 +211,7 @@ def _totals_table(result: Comparison) -> Table:
             f"parameters differ: {listing}; other networks, or some are folded or not used"
         )
     head = tuple(verdict.line for verdict in result.verdicts)
-    return Table("Whole runs, without profiler", columns, rows, tuple(below), head=head)
+    return pages.Table("Whole runs, without profiler", columns, rows, tuple(below), head=head)
 
 
 def _time_lines(result: Comparison) -> Iterator[str]:
@@ -230,7 +221,7 @@ def _time_lines(result: Comparison) -> Iterator[str]:
         if math.isnan(row["ratio_low"]):
             yield f"{who}: too few or too uneven runs for a confidence interval"
             continue
-        low, high = (signed_percent(row[end] - 1) for end in ("ratio_low", "ratio_high"))
+        low, high = (pages.signed_percent(row[end] - 1) for end in ("ratio_low", "ratio_high"))
         span = f"{low} to {high}"
         if row["significant"]:
             slower = row["ratio"] > 1

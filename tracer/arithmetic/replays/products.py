@@ -10,16 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tracer.arithmetic import sums
 from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
 from tracer.arithmetic.replays import ROUNDED, WithActivation
-from tracer.arithmetic.sums import (
-    Operands,
-    Sample,
-    find_regions,
-    orders_of_products,
-    replay_regions,
-    sum_rules,
-)
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric.tensors import unpacked
 from tracer.interpreter.ops.packed_weights import PackedProduct, packed_product
@@ -58,7 +51,7 @@ class _Products:
         inputs = {name: (value.dtype, value.shape) for name, value in stored.items()}
         constants = {n: value for n, value in kernel.constants.items() if n not in stored}
         kernel = replace(kernel, inputs={**kernel.inputs, **inputs}, constants=constants)
-        yield find_regions(_samples(kernel), lambda *place: _rules_of_element(kernel, *place))
+        yield sums.find_regions(_samples(kernel), lambda *place: _rules_of_element(kernel, *place))
 
     def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         if not facts:
@@ -68,7 +61,7 @@ class _Products:
         rows = a.shape[-2:-1] if len(kernel.shape(0) or ()) > 1 else ()
         columns = b.shape[-1:] if len(kernel.shape(1) or ()) > 1 else ()
         shape = *np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *rows, *columns
-        return [replay_regions(facts, _operands(kernel, values)).reshape(shape)]
+        return [sums.replay_regions(facts, _operands(kernel, values)).reshape(shape)]
 
 
 def _dtype(kernel: Kernel, position: int) -> np.dtype[Any]:
@@ -90,7 +83,7 @@ def _matrices(kernel: Kernel, a: Any, b: Any) -> tuple[Array, Array]:
     )
 
 
-def _operands(kernel: Kernel, values: list[Array | None]) -> Operands:
+def _operands(kernel: Kernel, values: list[Array | None]) -> sums.Operands:
     a, b = _matrices(kernel, *values[:2])
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     if b.size == b.shape[-2] * b.shape[-1]:  # one matrix for all rows
@@ -104,27 +97,29 @@ def _operands(kernel: Kernel, values: list[Array | None]) -> Operands:
         bias = np.broadcast_to(values[2] * beta, shape)
     elif kernel.attributes.get("alpha", 1.0) != 1:
         bias = np.full(shape, -0.0, a.dtype)  # which adds nothing, not even to -0
-    return Operands(a, b, bias)
+    return sums.Operands(a, b, bias)
 
 
 def _has_bias(kernel: Kernel) -> bool:
     return kernel.shape(2) is not None and bool(kernel.attributes.get("beta", 1.0))
 
 
-def _samples(kernel: Kernel) -> list[Sample]:
+def _samples(kernel: Kernel) -> list[sums.Sample]:
     """Returns runs with random inputs and weights: real weights may be zeros, or few values."""
     random = np.random.default_rng(0)
     weights = kernel.constant(1)
     if weights is not None:
         drawn = random.standard_normal(weights.shape).astype(weights.dtype)
         kernel = kernel.with_constants({1: drawn})
-    samples: list[Sample] = []
+    samples: list[sums.Sample] = []
     count = _LEAST_SAMPLES
     while len(samples) < count:
         turn = len(samples) if len(samples) < 3 else 0  # zeros tell little of the order
         inputs = kernel.draw(random, turn)
         operands = _operands(kernel, kernel.values(inputs))
-        samples.append(Sample(operands, kernel.run(inputs)[0].reshape(-1, operands.b.shape[2])))
+        samples.append(
+            sums.Sample(operands, kernel.run(inputs)[0].reshape(-1, operands.b.shape[2]))
+        )
         several = min(
             _SAMPLED_PRODUCTS / (operands.a.size * operands.b.shape[2]),
             _SAMPLED_NUMBERS / sum(each.size for each in inputs.values()),
@@ -137,7 +132,7 @@ def _rules_of_element(kernel: Kernel, row: int, column: int) -> Iterator[Rule]:
     """Yields known orders, then the one that probes find. Raises NotKnown if these take long."""
     alpha, has_bias = kernel.attributes.get("alpha", 1.0), _has_bias(kernel)
     terms, add = _element(kernel, row, column)
-    for rule in orders_of_products(terms, has_bias or alpha != 1, alpha != 1):
+    for rule in sums.orders_of_products(terms, has_bias or alpha != 1, alpha != 1):
         yield Rule(rule.text, {**rule.facts, "scale": alpha} if alpha != 1 else rule.facts)
     if alpha != 1:
         raise NotKnown("no known order of additions fits, and a factor hides the order from probes")
@@ -145,7 +140,7 @@ def _rules_of_element(kernel: Kernel, row: int, column: int) -> Iterator[Rule]:
     add(np.ones(terms + has_bias, np.float32))
     if 2 * terms * (time.perf_counter() - start) > _MOST_SECONDS:
         raise NotKnown("no known order of additions fits, and probes would take too long")
-    yield from sum_rules(add, terms + has_bias)
+    yield from sums.sum_rules(add, terms + has_bias)
 
 
 def _element(kernel: Kernel, row: int, column: int) -> tuple[int, Callable[[Array], float]]:
@@ -196,15 +191,15 @@ class _PackedProducts:
             inputs = drawn.draw(random)
             operands = _packed_operands(drawn, inputs)
             output = drawn.run(inputs)[0]
-            samples.append(Sample(operands, output.reshape(-1, output.shape[-1])))
-        yield find_regions(samples, lambda *place: _rules_of_packed(kernel, *place))
+            samples.append(sums.Sample(operands, output.reshape(-1, output.shape[-1])))
+        yield sums.find_regions(samples, lambda *place: _rules_of_packed(kernel, *place))
 
     def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         if facts.get("rounded"):
             product = _product(kernel, inputs)
             return [_rounded_sums(product).reshape(product.shape)]
         shape = kernel.shape(0) or ()
-        output = replay_regions(facts, _packed_operands(kernel, inputs))
+        output = sums.replay_regions(facts, _packed_operands(kernel, inputs))
         return [output.reshape(*shape[:-1], output.shape[-1])]
 
 
@@ -239,21 +234,21 @@ def _rounded_sums(product: PackedProduct) -> Array:
     return out
 
 
-def _packed_operands(kernel: Kernel, inputs: Inputs) -> Operands:
+def _packed_operands(kernel: Kernel, inputs: Inputs) -> sums.Operands:
     product = _product(kernel, inputs)
     weights = np.concatenate(
         [product.weights.dequantized(each) for each in product.weights.pieces()]
     )
     shape = 1, len(product.rows), len(weights)
     bias = None if product.bias is None else np.broadcast_to(product.bias, shape)
-    return Operands(product.rows[None], weights.T[None], bias)
+    return sums.Operands(product.rows[None], weights.T[None], bias)
 
 
 def _rules_of_packed(kernel: Kernel, row: int, column: int) -> Iterator[Rule]:
     """Yields known orders, then the one that probes find: their weights are all 1."""
     bits, terms = kernel.attributes.get("bits", 4), kernel.attributes["K"]
     bias = kernel.shape(_BIAS)
-    yield from orders_of_products(terms, bias is not None, False)
+    yield from sums.orders_of_products(terms, bias is not None, False)
     ones: dict[int, Array] = {
         _CODES: np.full(kernel.shape(_CODES) or (), _ONE_MORE[bits], np.uint8),
         _SCALES: np.ones(kernel.shape(_SCALES) or (), np.float32),
@@ -270,7 +265,7 @@ def _rules_of_packed(kernel: Kernel, row: int, column: int) -> Iterator[Rule]:
         output = probed.run({kernel.node.input[0]: rows})[0]
         return float(output.reshape(-1, output.shape[-1])[row, column])
 
-    for rule in sum_rules(add, terms):
+    for rule in sums.sum_rules(add, terms):
         program = rule.facts["program"]
         last = [4 * terms + 1] if bias is not None else []
         yield Rule(rule.text, {**rule.facts, "program": [*program, *last]})
