@@ -13,7 +13,6 @@ from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.executors.settings import DEVICES, LOSSES, OPTIMIZERS
 from tracer.support.arguments import (
-    ANYTHING,
     RULES,
     argument,
     instance,
