@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from tracer.accumulators.spec import NARROWEST
-from tracer.accumulators.spec.policy import MULTIPLYING, PARTLY
+from tracer.graph.operators import MULTIPLYING, PARTLY
 from tracer.records import columns
 from tracer.support.types import IntArray
 

@@ -89,7 +89,7 @@ def open_subject(subject: ModelSource) -> Model:
 
 
 def load_source(
-    source: str,
+    source: object,
     arguments: Mapping[str, Any] | None = None,
     *,
     weights: Path | None = None,
@@ -99,6 +99,8 @@ def load_source(
 ) -> object:
     """Returns the model that `source` names, called with `arguments`, filled with `weights`.
 
+    A live model is returned as it is; it takes neither.
+
     Runs the code of the named file or package. NAME is a class, a factory or an instance, and may
     be a path of attributes (`Nets.small`). Nothing is unpickled without `trust`. With a `seed`, the
     global random numbers that this code draws start there, and continue afterwards as they were.
@@ -106,6 +108,10 @@ def load_source(
     Raises UsageError, InputError or ModelError if the name, its arguments or the weights do not
     fit, or if the result is no model.
     """
+    if not isinstance(source, str):
+        if arguments or weights:
+            raise UsageError("args and weights apply to a model that is named, as in FILE.py:NAME")
+        return source
     try:
         model = _model(source, dict(arguments or {}), trust=trust, seed=seed)
     except ModuleNotFoundError as error:

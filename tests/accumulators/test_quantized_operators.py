@@ -10,8 +10,9 @@ from onnx import numpy_helper
 
 from tests.accumulators.nodes import int8, narrowed, plain, saturated, uint8
 from tracer.accumulators.nodes import lowerings
-from tracer.accumulators.spec.policy import MULTIPLYING, WIDE, parse_policy
+from tracer.accumulators.spec.policy import parse_policy
 from tracer.errors import ModelError
+from tracer.graph.operators import MULTIPLYING, WIDE
 from tracer.interpreter.operators import standard
 
 RANDOM = np.random.default_rng(11)

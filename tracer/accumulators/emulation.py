@@ -24,6 +24,7 @@ from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat, Scali
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums, FloatTally
 from tracer.accumulators.statistics.partial_sums import PartialSums
 from tracer.errors import ModelError, UsageError
+from tracer.graph import operators
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import TensorTypes
 from tracer.interpreter import values
@@ -84,7 +85,7 @@ class AccumulatorEmulation:
 
         Nodes that multiply come first, apart from those that only add.
         """
-        products = {node.key for node in self._model.nodes if policies.multiplies(node)}
+        products = {node.key for node in self._model.nodes if operators.multiplies(node)}
         integers = {
             key for key in self._unfit if isinstance(self._rules[key].accumulator, Accumulator)
         }
@@ -187,8 +188,8 @@ class AccumulatorEmulation:
             lowering = lowerings().get(operator)
             if lowering is not None:
                 summing = lowering(NodeOperands(node, attributes, self._scales, rule.format))
-                if node.op_type in policies.PARTLY:
-                    self._partly[node.key] = NoIntegerForm(policies.PARTLY[node.op_type])
+                if node.op_type in operators.PARTLY:
+                    self._partly[node.key] = NoIntegerForm(operators.PARTLY[node.op_type])
                 self._quantized[node.key] = summing if rule.format is None else None
                 self._runners[node.key] = SumRunner(rule.accumulator, KeptPasses(self._room))
                 return lambda inputs, _: summing(inputs, self._runner(node.key)).outputs
@@ -201,10 +202,10 @@ class AccumulatorEmulation:
                 self.float_rules[node.key] = replace(rule, operands=operands.format)
                 self._quantized[node.key] = None
                 return lambda inputs, run_operator: compute(inputs, runner, run_operator)
-        if not policies.multiplies(node):
+        if not operators.multiplies(node):
             return None
         if isinstance(rule.accumulator, Accumulator):
-            why, remedy = policies.reason_to_stay_wide(node)
+            why, remedy = operators.reason_to_stay_wide(node)
             raise NoIntegerForm(why, remedy=remedy)
         names = sorted({name for _, name in float_lowerings()})
         raise NoIntegerForm(f"float accumulators add products of {', '.join(names)} alone")

@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from tracer.accumulators.hardware import spelling
-from tracer.accumulators.spec.accumulator import Accumulator
-from tracer.accumulators.spec.policy import Rule, as_policy
 from tracer.analyzers import energy as energy_models
 from tracer.analyzers.cost import bit_operations, cost, typed_model
 from tracer.analyzers.cost.typed_model import TypedModel
@@ -37,6 +35,9 @@ from tracer.records import environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import Trace, typed_table
 from tracer.shapes import check, infer
+
+if TYPE_CHECKING:
+    from tracer.api._narrow_sums import NarrowSums
 
 _EXECUTOR = "onnxruntime"
 _ADVICE = "count with the shapes of a run: --inputs FILE, or --run for random inputs"
@@ -158,59 +159,11 @@ def _of_a_run(request: Request) -> _Sizes:
 def _narrow_sums(model: Model, call: Count) -> "NarrowSums | None":
     """Returns the narrow sums that a count is asked about; None without any."""
     if call.accumulator is not None:
+        from tracer.api._narrow_sums import NarrowSums  # with the accumulators: 0.05 s
+
         return NarrowSums.of(model, call)
     if call.fixed is not None or call.operands is not None:
         raise UsageError(
             "formats of operands are about narrow accumulators", "Set an accumulator as well."
         )
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class NarrowSums:
-    """The rules of the nodes that would have narrow accumulators, by key; `notes` on others.
-
-    `policy` is the spelling of all that was asked for.
-    """
-
-    policy: str
-    rules: Mapping[str, Rule]
-    notes: tuple[str, ...]
-
-    @classmethod
-    def of(cls, model: Model, call: Count) -> "NarrowSums":
-        """Returns the narrow sums of a model. Raises UsageError for what is no policy."""
-        # 0.05 s, and few counts need them
-        from tracer.accumulators.emulation import AccumulatorEmulation
-        from tracer.accumulators.nodes import rules_of
-
-        assert call.accumulator is not None
-        chosen = as_policy(call.accumulator, call.fixed, call.operands)
-        emulation = AccumulatorEmulation(model, chosen)
-        floats = emulation.float_rules
-        rules = {
-            node: floats.get(node, rule)
-            for node, rule in rules_of(chosen, model).items()
-            if node in floats or node in emulation.runners
-        }
-        return cls(str(chosen), rules, emulation.notes)
-
-    @property
-    def columns(self) -> pd.DataFrame:
-        """The columns `bits` (Int64), `accumulator` and `operands`, by node key.
-
-        Accumulators of integers have a width; others are spelled, and the format of their operands.
-        """
-        integers, others = {}, {}
-        for node, rule in self.rules.items():
-            if isinstance(rule.accumulator, Accumulator):
-                integers[node] = rule.accumulator.bits
-            else:
-                others[node] = rule
-        formats = {node: str(each.operands) for node, each in others.items() if each.operands}
-        columns = {
-            "bits": pd.Series(integers, dtype="Int64"),
-            "accumulator": {node: spelling(rule.accumulator) for node, rule in others.items()},
-            "operands": formats,
-        }
-        return pd.DataFrame({name: pd.Series(column) for name, column in columns.items()})

@@ -38,15 +38,11 @@ def profile_framework(call: ProfileFrameworkArguments) -> Trace:
         )
         for count in counts
     ]  # fmt: skip
-    target, model = call.target, call.target
-    subject = target if isinstance(target, str) else type(target).__name__
-    if isinstance(target, str):
-        model = load_source(
-            target, args, weights=call.weights, framework=call.framework, trust=call.trust,
-            seed=call.seed,
-        )  # fmt: skip
-    elif args or call.weights:
-        raise UsageError("args and weights apply to a model that is named, as in FILE.py:NAME")
+    subject = call.target if isinstance(call.target, str) else type(call.target).__name__
+    model: Any = load_source(
+        call.target, args, weights=call.weights, framework=call.framework, trust=call.trust,
+        seed=call.seed,
+    )  # fmt: skip
     name = exporter_of(model, call.framework).name
     executor = registry.find_framework(name)
     if call.compiled and executor.compiled is None:

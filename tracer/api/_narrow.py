@@ -10,7 +10,7 @@ import onnx
 from tracer.accumulators import exactness
 from tracer.accumulators.nodes import nodes_that_sum
 from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
-from tracer.accumulators.spec.policy import MULTIPLYING, Entry, Policy
+from tracer.accumulators.spec.policy import Entry, Policy
 from tracer.accumulators.statistics.certificates import Guarantee, guarantee
 from tracer.analyzers import energy as energy_models
 from tracer.analyzers.energy import EnergyModel
@@ -23,7 +23,7 @@ from tracer.exporters import writing
 from tracer.exporters.subject import open_subject
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model
-from tracer.graph.operators import computes_in_integers
+from tracer.graph.operators import MULTIPLYING, computes_in_integers
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, without_split
 from tracer.interpreter.interpreter import Interpreter

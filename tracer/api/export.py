@@ -115,13 +115,10 @@ def export(call: ExportArguments) -> Exported:
     check_target(path, options.force)
     if options.to is not None:
         return _convert(model, path, options)
-    if isinstance(model, str):
-        model = load_source(
-            model, dict(call.args or {}), weights=call.weights, framework=options.framework,
-            trust=call.trust, seed=options.seed,
-        )  # fmt: skip
-    elif call.args or call.weights:
-        raise UsageError("args and weights apply to a model that is named, as in FILE.py:NAME")
+    model = load_source(
+        model, call.args, weights=call.weights, framework=options.framework, trust=call.trust,
+        seed=options.seed,
+    )  # fmt: skip
     inputs = inputs_of(model, call.input_shape, call.input_dtype)
     return pipeline.export(model, path, inputs, options)
 

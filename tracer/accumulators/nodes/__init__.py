@@ -24,10 +24,10 @@ from tracer.accumulators.engine.integer_arithmetic import (
 )
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
-from tracer.accumulators.spec.policy import Policy, Rule, multiplies
+from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.errors import TracerError
 from tracer.graph.model import Model, Node
-from tracer.graph.operators import PRODUCTS
+from tracer.graph.operators import PRODUCTS, multiplies
 from tracer.interpreter import values
 from tracer.interpreter.values import Value
 from tracer.shapes import infer

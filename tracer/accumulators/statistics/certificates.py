@@ -21,11 +21,12 @@ from tracer.accumulators.spec import WIDEST
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.operand_format import formats
 from tracer.accumulators.spec.orders import Terms
-from tracer.accumulators.spec.policy import PARTLY, Entry, Policy, Rule, parse_policy
+from tracer.accumulators.spec.policy import Entry, Policy, Rule, parse_policy
 from tracer.accumulators.statistics.partial_sums import PartialSums, Tally
 from tracer.errors import InputError, ThresholdError, UsageError, refusing
 from tracer.graph import stored_weights
 from tracer.graph.model import Model
+from tracer.graph.operators import PARTLY
 from tracer.interpreter.values import Value
 from tracer.support.types import dtype_text
 from tracer.text import brief
