@@ -14,20 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import pandas as pd
 
 from tracer.accumulators.engine.tensor_scales import TensorScales
+from tracer.analyzers.cost import count as counting
 from tracer.analyzers.cost import parameters
-from tracer.analyzers.cost.count import (
-    LARGEST,
-    NOTHING,
-    Bytes,
-    Convention,
-    Count,
-    Operation,
-    UnknownShapeError,
-    UnknownWorkError,
-    find_convention,
-    known_sum,
-    rule_of,
-)
 from tracer.analyzers.cost.parameters import QuantizedTypes, is_integer, width
 from tracer.analyzers.cost.typed_model import TypedModel, brief_list, executions_per_run
 from tracer.graph import operators
@@ -90,10 +78,10 @@ class Cost:
 class _Row:
     """One execution of a node; None is unknown. `open` is the tensor whose shape it needs."""
 
-    count: Count | None
+    count: counting.Count | None
     reason: str
-    read: Bytes
-    written: Bytes
+    read: counting.Bytes
+    written: counting.Bytes
     open: str | None = None
 
 
@@ -112,7 +100,7 @@ def cost(
     the length of its sequence and a Loop body by its constant maximum; a body of unknown count
     counts once, with a note. Raises UsageError for an unknown `convention`.
     """
-    adds_of = find_convention(convention)
+    adds_of = counting.find_convention(convention)
     repeats, notes = executions_per_run(typed.model, typed.facts, calls or {})
     rows = {op.node.key: _rows(op, repeats[op.node.key]) for op in typed.operations}
     weights = parameters.owned(typed.operations, typed.sources)
@@ -143,7 +131,7 @@ def cost(
     return Cost(table, totals, unknown, _causes(typed, reasons), notes, repeats)
 
 
-def _rows(op: Operation, repeats: float) -> _Calls:
+def _rows(op: counting.Operation, repeats: float) -> _Calls:
     """Returns the executions of a node: as many as `repeats`, in parts that have the same types."""
     varying = op.facts.types.varying.get(op.node.key)
     if not varying or not repeats:
@@ -154,21 +142,21 @@ def _rows(op: Operation, repeats: float) -> _Calls:
     )
 
 
-def _row(op: Operation, repeats: float) -> _Row:
+def _row(op: counting.Operation, repeats: float) -> _Row:
     node = op.node
     if not repeats:
-        return _Row(NOTHING, "", 0, 0)
-    rule = rule_of(op)
+        return _Row(counting.NOTHING, "", 0, 0)
+    rule = counting.rule_of(op)
     if rule is None:
         return _Row(None, f"there is no counting rule for {node.qualified_type}", None, None)
-    read: Bytes = None
-    written: Bytes = None
+    read: counting.Bytes = None
+    written: counting.Bytes = None
     try:
         read, written = rule.traffic(op)
         count = rule.work(op).checked()
-    except UnknownShapeError as error:
+    except counting.UnknownShapeError as error:
         return _Row(None, f"{node.op_type}: {error}", read, written, error.tensor)
-    except UnknownWorkError as error:
+    except counting.UnknownWorkError as error:
         return _Row(None, f"{node.op_type}: {error}", read, written)
     except MemoryError:
         raise
@@ -178,13 +166,13 @@ def _row(op: Operation, repeats: float) -> _Row:
             f"{node.op_type}: inputs of shapes {shapes} do not fit the operator or its attributes"
         )
         return _Row(None, reason, read, written)
-    if count.flops * repeats > LARGEST:
+    if count.flops * repeats > counting.LARGEST:
         return _Row(None, f"{node.op_type}: the count does not fit in 64 bits", read, written)
     return _Row(count, "", read, written)
 
 
 def _values(
-    calls: _Calls, adds_of: Convention, weights: parameters.Weights
+    calls: _Calls, adds_of: counting.Convention, weights: parameters.Weights
 ) -> tuple[int | None, ...]:
     """Sums the work and the bytes of all executions; the weights count once."""
     parts: list[tuple[int | None, ...]] = []
@@ -195,7 +183,7 @@ def _values(
             work = (count.macs, adds_of(count), count.macs + count.muls, count.flops)
         values = (*work, row.read, row.written)
         parts.append(values if repeats == 1 else tuple(_times(value, repeats) for value in values))
-    sums = [known_sum(column) for column in zip(*parts, strict=True)]
+    sums = [counting.known_sum(column) for column in zip(*parts, strict=True)]
     sizes = (parameters.size(weights), parameters.nbytes(weights))
     return (*sums[: len(WORK)], *sizes, *sums[len(WORK) :])
 
@@ -206,7 +194,7 @@ def _times(value: int | None, repeats: float) -> int | None:
         return None
     whole = isinstance(repeats, int) or repeats.is_integer()
     product = value * int(repeats) if whole else round(value * repeats)
-    return product if product <= LARGEST else None
+    return product if product <= counting.LARGEST else None
 
 
 def _flops_and_bytes(columns: Mapping[str, list[int | None]]) -> Iterable[tuple[int | None, ...]]:
@@ -215,7 +203,7 @@ def _flops_and_bytes(columns: Mapping[str, list[int | None]]) -> Iterable[tuple[
 
 def _intensity(flops: int | None, read: int | None, written: int | None) -> float | None:
     """Returns flops per byte; None if unknown or without bytes."""
-    moved = known_sum((read, written))
+    moved = counting.known_sum((read, written))
     return flops / moved if flops is not None and moved else None
 
 
@@ -283,7 +271,7 @@ def bit_operations(typed: TypedModel, macs: pd.Series) -> pd.DataFrame:
     if len(bops) < len(known):
         for key, factors in operands(typed).items():
             total = known.get(key, 0) * factors.activation_bits * factors.weight_bits
-            if 0 < total <= LARGEST:
+            if 0 < total <= counting.LARGEST:
                 bops[key] = total
     return pd.DataFrame({"bops": pd.Series(bops, dtype="Int64")})
 

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tracer.analyzers.cost import count as work
+from tracer.analyzers.cost import count as counting
 from tracer.analyzers.cost.parameters import QuantizedTypes, Sources, sources
 from tracer.graph import tensor_type
 from tracer.graph.model import Address, Dataflow, Model, Node, Scope
@@ -184,7 +184,7 @@ class Aliases:
         return self.all.get(root, (root,))
 
 
-def aliases(operations: Iterable[work.Operation], flow: Dataflow) -> Aliases:
+def aliases(operations: Iterable[counting.Operation], flow: Dataflow) -> Aliases:
     """Returns the views of a model: outputs of operators that move no bytes by their rule."""
     viewed: dict[Address, Address] = {}
     for op in operations:
@@ -198,9 +198,9 @@ def aliases(operations: Iterable[work.Operation], flow: Dataflow) -> Aliases:
     return Aliases(viewed, {root: tuple(tensors) for root, tensors in names.items()})
 
 
-def _is_view(op: work.Operation) -> bool:
-    rule = work.find_rule(op.node.domain, op.op_type)
-    if rule is None or rule.traffic is work.everything:  # most operators, told at once
+def _is_view(op: counting.Operation) -> bool:
+    rule = counting.find_rule(op.node.domain, op.op_type)
+    if rule is None or rule.traffic is counting.everything:  # most operators, told at once
         return False
     if not op.has(0) or not op.outputs():
         return False
@@ -209,7 +209,7 @@ def _is_view(op: work.Operation) -> bool:
         size = op.output().nbytes
         return moves_nothing and size is not None and size == op.input(0).nbytes
     except (
-        work.UnknownWorkError,
+        counting.UnknownWorkError,
         ValueError,
         IndexError,
     ):  # ranks or attributes no operator allows
@@ -224,14 +224,14 @@ class TypedModel:
     types: TensorTypes = field(repr=False)
 
     @cached_property
-    def facts(self) -> work.Facts:
+    def facts(self) -> counting.Facts:
         """Types and constants, as counting rules look them up."""
-        return work.facts_of(self.model, self.types)
+        return counting.facts_of(self.model, self.types)
 
     @cached_property
-    def operations(self) -> tuple[work.Operation, ...]:
+    def operations(self) -> tuple[counting.Operation, ...]:
         """The nodes with typed operands, in the order of the model."""
-        return tuple(work.Operation(node, self.facts) for node in self.model.nodes)
+        return tuple(counting.Operation(node, self.facts) for node in self.model.nodes)
 
     @property
     def flow(self) -> Dataflow:
@@ -259,7 +259,7 @@ Trips = tuple[int, str]
 
 
 def executions_per_run(
-    model: Model, facts: work.Facts, calls: Mapping[str, float]
+    model: Model, facts: counting.Facts, calls: Mapping[str, float]
 ) -> tuple[dict[str, float], tuple[str, ...]]:
     """Returns the executions of each node in one run, by key, and the assumptions behind them.
 
@@ -293,7 +293,7 @@ def brief_list(keys: Sequence[str]) -> str:
 
 
 def _executions(
-    scope: Scope, facts: work.Facts, repeats: Mapping[str, float], observed: Mapping[str, float]
+    scope: Scope, facts: counting.Facts, repeats: Mapping[str, float], observed: Mapping[str, float]
 ) -> tuple[float, str]:
     """Returns the executions of a body in one run, with a note if they are not observed."""
     owner = scope.owner
@@ -309,17 +309,17 @@ def _executions(
     count, note = 1, "how often it runs its body is unknown; the body is counted once"
     if rule is not None:
         try:
-            count, note = rule(work.Operation(owner, facts), scope)
-        except (work.UnknownWorkError, IndexError, ValueError) as error:
+            count, note = rule(counting.Operation(owner, facts), scope)
+        except (counting.UnknownWorkError, IndexError, ValueError) as error:
             note = f"the trip count is unknown ({error}); the body is counted once"
     return repeats[owner.key] * count, note
 
 
-_TRIPS = RulesByOperator[Callable[[work.Operation, Scope], Trips]]()
+_TRIPS = RulesByOperator[Callable[[counting.Operation, Scope], Trips]]()
 
 
 @_TRIPS("If")
-def _if(op: work.Operation, branch: Scope) -> Trips:
+def _if(op: counting.Operation, branch: Scope) -> Trips:
     condition = op.constant(0)
     if condition is None:
         return 1, "one of its branches runs; both are counted"
@@ -328,16 +328,16 @@ def _if(op: work.Operation, branch: Scope) -> Trips:
 
 
 @_TRIPS("Loop")
-def _loop(op: work.Operation, body: Scope) -> Trips:
+def _loop(op: counting.Operation, body: Scope) -> Trips:
     """The maximum, unless the condition is false before; it is certain if it is always true."""
     begins, goes_on = op.constant(1), op.facts.value(body.graph.output[0].name, body)
     if begins is not None and not begins.all():
         return 0, ""
     if not op.has(0):
-        raise work.UnknownWorkError("it has no maximum")
+        raise counting.UnknownWorkError("it has no maximum")
     maximum = op.constant(0)
     if maximum is None:
-        raise work.UnknownWorkError(f"'{op.node.inputs[0]}' is computed or fed")
+        raise counting.UnknownWorkError(f"'{op.node.inputs[0]}' is computed or fed")
     count = max(0, int(maximum.reshape(-1)[0]))
     if (begins is not None or not op.has(1)) and goes_on is not None and goes_on.all():
         return count, ""
@@ -345,7 +345,7 @@ def _loop(op: work.Operation, body: Scope) -> Trips:
 
 
 @_TRIPS("Scan")
-def _scan(op: work.Operation, body: Scope) -> Trips:
+def _scan(op: counting.Operation, body: Scope) -> Trips:
     scanned = op.integer("num_scan_inputs", 1)
     names = op.node.inputs
     first = op.input(len(names) - scanned).shape
@@ -363,7 +363,7 @@ def kernel_traffic(
     typed: TypedModel,
     groups: Iterable[Group],
     calls: Mapping[str, float] | None = None,
-) -> dict[Group, work.Bytes]:
+) -> dict[Group, counting.Bytes]:
     """Returns bytes read and written per run by each group of nodes; None is unknown.
 
     A single node moves the bytes of its counting rule. In a group, a tensor that a member computes
@@ -372,7 +372,7 @@ def kernel_traffic(
     """
     repeats, _ = executions_per_run(typed.model, typed.facts, calls or {})
     operations = {op.node.key: op for op in typed.operations}
-    traffic_of: dict[Group, work.Bytes] = {}
+    traffic_of: dict[Group, counting.Bytes] = {}
     for group in groups:
         already_read: set[Address] = set()
         members = frozenset(group)
@@ -385,17 +385,17 @@ def kernel_traffic(
 
 
 def _traffic_in_group(
-    typed: TypedModel, op: work.Operation, group: Collection[str], already_read: set[Address]
-) -> work.Bytes:
+    typed: TypedModel, op: counting.Operation, group: Collection[str], already_read: set[Address]
+) -> counting.Bytes:
     """Returns the bytes that one execution of a member of `group` reads and writes.
 
     `already_read` has the tensors that earlier members read; this node's are added.
     """
     node, flow, aliases = op.node, typed.flow, typed.aliases
-    rule = work.find_rule(node.domain, node.op_type)
+    rule = counting.find_rule(node.domain, node.op_type)
     try:
         read, written = rule.traffic(op) if rule else (None, None)
-    except (work.UnknownWorkError, ValueError, IndexError):
+    except (counting.UnknownWorkError, ValueError, IndexError):
         return None
 
     def leaves(tensor: Address) -> bool:  # a node outside or the model's output needs it
@@ -410,7 +410,7 @@ def _traffic_in_group(
         already_read.update(roots.values())
     unneeded = [tensor for tensor in flow.outputs_of(node) if not leaves(tensor)]
     not_read, not_written = (
-        work.known_sum(typed.facts.operand(name, node.scope).nbytes for _, name in tensors)
+        counting.known_sum(typed.facts.operand(name, node.scope).nbytes for _, name in tensors)
         for tensors in (inside, unneeded)
     )
     if read is None or written is None or not_read is None or not_written is None:
@@ -435,13 +435,13 @@ def unavoidable_macs(typed: TypedModel, macs: Mapping[Hashable, int]) -> dict[st
         if op.op_type in PRODUCTS and macs.get(key):
             try:
                 within = _share_outside_padding(op) if op.op_type in CONVOLUTIONS else 1.0
-            except (work.UnknownWorkError, ValueError):
+            except (counting.UnknownWorkError, ValueError):
                 continue
             least[key] = macs[key] * within
     return least
 
 
-def _share_outside_padding(op: work.Operation) -> float:
+def _share_outside_padding(op: counting.Operation) -> float:
     """Returns the share of the window positions of a convolution that are no padding."""
     if op.text("auto_pad", "NOTSET").startswith("SAME") or op.integer("channels_last", 0):
         return 0.0

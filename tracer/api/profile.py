@@ -12,16 +12,7 @@ from tracer.api.interpret import Receiver, interpret
 from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.executors.settings import DEVICES, LOSSES, OPTIMIZERS
-from tracer.support.arguments import (
-    RULES,
-    argument,
-    instance,
-    maybe,
-    option,
-    part,
-    several,
-    swept,
-)
+from tracer.support.arguments import RULES, argument, instance, maybe, option, part, several, swept
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,6 +12,7 @@ from tracer.analyzers.compare.contrast import LEVEL
 from tracer.analyzers.compare.layers import LayerSum, letter
 from tracer.analyzers.compare.numbers import Numbers, Scores, sqnr
 from tracer.analyzers.options import ViewOptions
+from tracer.analyzers.views import text as texts
 from tracer.analyzers.views.page import (
     Check,
     Column,
@@ -20,17 +21,6 @@ from tracer.analyzers.views.page import (
     name_column,
     number_column,
     signed_percent,
-)
-from tracer.analyzers.views.text import (
-    cosine,
-    digits,
-    duration,
-    percent,
-    plural,
-    score,
-    si,
-    time_number,
-    times,
 )
 from tracer.text import agree, brief, printable
 
@@ -63,14 +53,14 @@ def layers_table(result: Comparison, rows: pd.DataFrame) -> Table:
     ends = [letter(index) for index in range(len(result.sides))]
     times_us = tuple(f"time_us_{end}" for end in ends)
     columns += [
-        number_column(f"{end.upper()} µs", field, time_number, rank, times_us)
+        number_column(f"{end.upper()} µs", field, texts.time_number, rank, times_us)
         for rank, (end, field) in enumerate(zip(ends, times_us, strict=True), 1)
     ]
     for position, end in enumerate(ends[1:]):
         header = f"{end.upper()} ÷ A"
         columns.append(Column(header, f"change_us_{end}", ratio(f"_{end}"), 100 + 2 * position))
     if len(ends) == 2:
-        bounds = interval("ratio_low_b", "ratio_high_b", times)
+        bounds = interval("ratio_low_b", "ratio_high_b", texts.times)
         columns.append(Column(INTERVAL, "ratio_low_b", bounds, 103))
         columns.append(number_column("Δ µs", "change_us_b", signed, 112, _CHANGES))
         bounds = interval("change_low_us_b", "change_high_us_b", signed)
@@ -79,7 +69,7 @@ def layers_table(result: Comparison, rows: pd.DataFrame) -> Table:
         first, *others = (rows[f"{field}_{end}"].fillna(0) for end in ends)
         are_equal = all(first.eq(other).all() for other in others)
         columns += [
-            number_column(f"{what} {end.upper()}", f"{field}_{end}", si, 120 + position)
+            number_column(f"{what} {end.upper()}", f"{field}_{end}", texts.si, 120 + position)
             for end in (ends[:1] if are_equal else ends)
         ]
     # A terminal counts ranks from 0: names and times come first, then ratios, then the rest.
@@ -96,7 +86,7 @@ def _layer_lines(result: Comparison, rows: pd.DataFrame) -> Iterator[str]:
         tested = int(rows[f"p_{end}"].notna().sum())
         significant = int(rows[f"significant_{end}"].sum())
         yield (
-            f"{end.upper()}: {significant} of {plural(tested, 'row')} "
+            f"{end.upper()}: {significant} of {texts.plural(tested, 'row')} "
             f"{agree(significant, 'differs', 'differ')} significantly from A "
             f"({MARK}; Holm, {LEVEL:.0%} over all rows)"
         )
@@ -107,7 +97,7 @@ def _layer_lines(result: Comparison, rows: pd.DataFrame) -> Iterator[str]:
         cells = []
         for row in group.to_dict("records"):
             times_us = [row[f"time_us_{end}"] for end in str(on).lower()]
-            known = ", ".join(duration(time) for time in times_us if not math.isnan(time))
+            known = ", ".join(texts.duration(time) for time in times_us if not math.isnan(time))
             text = printable(row[result.by])
             if result.by == "layer" and row["op"] != row["layer"]:
                 text += f" ({printable(row['op'])})"
@@ -158,7 +148,7 @@ def ratio(end: str = "") -> Callable[[Row], str]:
     """
 
     def text(row: Row) -> str:
-        shown = times(float(row[f"ratio{end}"]))
+        shown = texts.times(float(row[f"ratio{end}"]))
         if not shown and end and not math.isnan(row[f"change_us{end}"]):
             has = str(row["on"])
             shown = "new" if "A" not in has else "" if end[1:].upper() in has else "gone"
@@ -179,7 +169,7 @@ def interval(low: str, high: str, shown: Callable[[float], str]) -> Callable[[Ro
 
 def signed(value: float) -> str:
     """Returns a time with its sign: `+0.20`."""
-    return f"{'-' if value < 0 else '+'}{time_number(abs(value))}"
+    return f"{'-' if value < 0 else '+'}{texts.time_number(abs(value))}"
 
 
 def subgraph_tables(result: Comparison) -> Iterator[Table]:
@@ -194,7 +184,7 @@ def subgraph_tables(result: Comparison) -> Iterator[Table]:
             kernels = side.nodes["kernels"].iloc[timed[index]].tolist()
             if len(kernels) != 1 or kernels[0] not in compiled:
                 continue
-            time = duration(float(side.time_us[timed[index][0]]))
+            time = texts.duration(float(side.time_us[timed[index][0]]))
             what = f"{printable(str(kernels[0]))}, a compiled subgraph of {letter(index).upper()}"
             for other, rows in enumerate(timed):
                 if other == index or len(rows) < 2:
@@ -208,8 +198,8 @@ def subgraph_tables(result: Comparison) -> Iterator[Table]:
                 columns = (
                     name_column("node", "node", 0),
                     name_column("op", "op_type", 2),
-                    number_column(f"{name} µs", "time_us", time_number, 1, ("time_us",)),
-                    number_column("share", "share", percent, 3),
+                    number_column(f"{name} µs", "time_us", texts.time_number, 1, ("time_us",)),
+                    number_column("share", "share", texts.percent, 3),
                 )
                 yield Table(
                     f"Rows of {name} in place of {what} ({time})", columns,
@@ -221,7 +211,9 @@ def scores_table(scores: Sequence[Scores]) -> Table:
     """The value of each metric on A and on the other side, and the change."""
 
     def value(field: str) -> Callable[[Row], str]:
-        return lambda row: "" if pd.isna(row[field]) else score(float(row[field]), str(row["unit"]))
+        return lambda row: (
+            "" if pd.isna(row[field]) else texts.score(float(row[field]), str(row["unit"]))
+        )
 
     def change(row: Row, field: str = "change") -> str:
         return "" if pd.isna(row[field]) else f"{float(row[field]):+.4f}"
@@ -241,7 +233,7 @@ def scores_table(scores: Sequence[Scores]) -> Table:
     rows = pd.DataFrame([asdict(each) for each in scores])
     rows["named"] = [f"{each.metric} {each.unit}".strip() for each in scores]
     first = scores[0]
-    title = f"Accuracy on {plural(first.samples, 'sample')} of {first.data}"
+    title = f"Accuracy on {texts.plural(first.samples, 'sample')} of {first.data}"
     return Table(title, columns, rows)
 
 
@@ -259,12 +251,12 @@ def numbers_table(numbers: Numbers, options: ViewOptions) -> Table:
         name_column("what", "what", 0),
         name_column("tensor of A", "layer", 1),
         name_column("tensor of B", "layer_b", 8),
-        number_column("own error", "own", digits, 2),
-        number_column("error", "max_share", digits, 3),
-        number_column("RMS error", "rms_share", digits, 4),
-        number_column("SQNR dB", "sqnr", digits, 5),
-        number_column("cosine", "cosine", cosine, 6),
-        number_column("max abs", "max_abs", digits, 7),
+        number_column("own error", "own", texts.digits, 2),
+        number_column("error", "max_share", texts.digits, 3),
+        number_column("RMS error", "rms_share", texts.digits, 4),
+        number_column("SQNR dB", "sqnr", texts.digits, 5),
+        number_column("cosine", "cosine", texts.cosine, 6),
+        number_column("max abs", "max_abs", texts.digits, 7),
         name_column("NaN", "nan", 10),
         name_column("Inf", "inf", 11),
         name_column("beyond tolerance", "beyond", 9),
@@ -311,7 +303,7 @@ def _divergence(numbers: Numbers) -> Iterator[str]:
 
 def _verdict(numbers: Numbers) -> str:
     """Whether the layers agree; those that differ, and the first of them."""
-    layers = plural(len(numbers.layers), "layer")
+    layers = texts.plural(len(numbers.layers), "layer")
     if numbers.no_verdict:
         text = f"no verdict on {layers}"
         if numbers.first_loss is None:
@@ -331,7 +323,7 @@ def _verdict(numbers: Numbers) -> str:
     }
     if not any(apart.values()):
         return f"every one of {layers} is within tolerance"
-    outputs = plural(len(numbers.outputs), "output")
+    outputs = texts.plural(len(numbers.outputs), "output")
     amounts = f"{apart['layer']:,} of {layers} and {apart['output']:,} of {outputs}"
     if not numbers.is_isolated or numbers.differ:
         # An output that an optimised graph computes in another way than its layers.
