@@ -12,7 +12,8 @@ from itertools import chain
 import pandas as pd
 
 from tracer.analyzers.grouping import by_node
-from tracer.analyzers.roofline import ABOVE, CACHE, INT8, MEMORY, arithmetic
+from tracer.analyzers.roofline import INT8, arithmetic
+from tracer.analyzers.timing import wall
 from tracer.analyzers.views.text import duration
 from tracer.records.environment import Peaks
 from tracer.records.trace import Kernel, Run, Trace, plain_cells
@@ -25,6 +26,10 @@ _NAMED = 2
 _LEAST_LEFT = 0.01
 """Share of the time that is left at least: a speed-up beyond 100 is no estimate."""
 _FLOAT_BITS = 32
+_MOST_CACHED = 1152 << 20
+"""Bytes of the largest last-level cache of a processor (EPYC 9684X). What a run reads beyond them
+comes from main memory, on any machine; less may be in a cache, which the roof of memory is not of.
+"""
 _LEAST_TOLD, _ROUNDED = 0.001, 0.1
 _MICROS = 999.5
 """Times from here on are told in ms."""
@@ -74,7 +79,9 @@ class Advice:
 class Evidence:
     """One run, and its `rows` with a time, folded by `tracer.analyzers.grouping.by_node`.
 
-    Rows whose time is only a bound are not among them by default: nothing can be built on these.
+    Rows whose time is only a bound are not among them by default: nothing can be built on one of
+    these. They are `bounds`, of which the sum is known: it is what the others leave of `nodes_us`,
+    the time of all rows.
     `sums` are the folded rows whose sums were counted and whose energy is known, with
     `energy_share`, their share of the energy.
     `peaks` are None if other programs ran while they were measured: peaks that are too low make
@@ -82,6 +89,8 @@ class Evidence:
     """
 
     rows: pd.DataFrame
+    bounds: pd.DataFrame
+    nodes_us: float
     sums: pd.DataFrame
     run: Run
     peaks: Peaks | None
@@ -101,13 +110,15 @@ class Evidence:
         folded = pd.DataFrame({name: plain_cells(folded[name]) for name in folded})
         sums = folded.assign(energy_share=folded["energy"] / folded["energy"].sum())
         sums = sums[sums["outputs"].notna() & sums["energy_share"].notna()]
-        known = (folded["time_us"] > 0) & (with_bounds | (folded["time_us_ci95_low"] != 0))
+        is_bound = folded["time_us"].notna() & (folded["time_us_ci95_low"] == 0)
+        known = (folded["time_us"] > 0) & (with_bounds | ~is_bound)
         rows = folded[known].sort_values("time_us", ascending=False, kind="stable")
         peaks = trace.environment.peaks_at(run.threads)
         reliable = peaks if peaks is not None and not (peaks.is_busy or peaks.card) else None
         machine = trace.environment
         return cls(
-            rows, sums, run, reliable, run.optimization or "all", trace.model.name,
+            rows, folded[is_bound], float(folded["time_us"].sum()), sums, run, reliable,
+            run.optimization or "all", trace.model.name,
             machine.cpu_count, frozenset(machine.cpu_flags),
         )  # fmt: skip
 
@@ -117,57 +128,68 @@ class Evidence:
         return self.rows[is_sure(self.rows)]
 
     def at_most_by_settings(self) -> float | None:
-        """Returns the speed-up if each product reached its roof, with a thread for each core.
+        """Returns the speed-up of a run if each product reached its roof, on all processors.
 
-        Everything else may be fused into a product, or folded, and takes no time. Weights and
-        tensors that are in a cache have no roof but that of arithmetic. None if the roofs are not
-        known, or no time would be left.
+        Everything else may be fused into a product, or folded, and takes no time: so do rows whose
+        time is only a bound, and what a run takes beside its nodes. What may be in a cache has no
+        roof but that of arithmetic. None if the roofs are not known, or no time would be left.
         """
-        return self._at_most(self._least * self._of_all_cores)
+        of_all = min(1.0, (self.run.threads or self.cpus) / self.cpus) if self.cpus else 1.0
+        return self._at_most(of_all, of_all, 1.0)
 
     def at_most_by_bits(self, bits: int) -> float | None:
         """Returns the same for products whose weights and activations are read in so many bits.
 
-        Bytes are fewer, and integers are multiplied at the int8 peak, on the threads of the run.
+        Bytes are fewer, and as much faster is arithmetic, or by the int8 peak, on the threads of
+        the run.
         """
         if self.peaks is None:
             return None
         faster = self.peaks.int8.rate / self.peaks.float32.rate if self.peaks.int8 else 1.0
-        return self._at_most(self._least * min(bits / _FLOAT_BITS, 1 / max(1.0, faster)))
+        fewer = bits / _FLOAT_BITS
+        return self._at_most(min(fewer, 1 / max(1.0, faster)), 1.0, fewer)
 
-    @property
-    def _of_all_cores(self) -> float:
-        """Time with a thread for each processor ÷ the time with the threads of the run."""
-        return min(1.0, (self.run.threads or self.cpus) / self.cpus) if self.cpus else 1.0
+    def _at_most(self, computing: float, moving: float, fewer: float) -> float | None:
+        """Returns the speed-up if products took their least time and nothing else took any.
 
-    @property
-    def _least(self) -> pd.Series[float]:
-        """Least time of each row ÷ its time: of products by the roofs, of others none."""
-        products = self.rows["macs"].fillna(0) > 0
-        in_cache = self.rows["bound"].isin((MEMORY, CACHE)) & (self.rows["roof_fraction"] > ABOVE)
-        return self._by_roof.where(~in_cache, self._by_arithmetic).clip(upper=1).where(products, 0)
-
-    @property
-    def _by_roof(self) -> pd.Series[float]:
-        return self.rows["roof_fraction"].fillna(0).astype(float)
-
-    @property
-    def _by_arithmetic(self) -> pd.Series[float]:
-        """Time of the operations at the peak of their type ÷ the time."""
-        if self.peaks is None:
-            return self._by_roof
-        integer = [k.name for k in self.run.kernels if arithmetic(k) == INT8]
-        int8 = self.peaks.int8 or self.peaks.float32
-        peak = pd.Series(self.peaks.float32.rate, self.rows.index)
-        peak = peak.mask(self.rows["kernels"].isin(integer), int8.rate)
-        return 1e9 * self.rows["gflops_per_s"].fillna(0).astype(float) / peak
-
-    def _at_most(self, least: pd.Series[float]) -> float | None:
-        """Returns the speed-up if rows took the share `least` of their time."""
+        The times of arithmetic and of each byte are multiplied by `computing` and `moving`, and
+        the bytes by `fewer`.
+        """
         if self.peaks is None:
             return None
-        left = 1 - float((self.rows["time_share"] * (1 - least)).sum())
-        return 1 / left if left > _LEAST_LEFT else None
+        read = self._read_bytes
+        beyond = max(0.0, fewer * read - _MOST_CACHED) / max(1, read)
+        products = self.rows[self.rows["macs"].fillna(0) > 0]
+        integer = [k.name for k in self.run.kernels if arithmetic(k) == INT8]
+        int8 = self.peaks.int8 or self.peaks.float32
+        peak = pd.Series(self.peaks.float32.rate, products.index)
+        peak = peak.mask(products["kernels"].isin(integer), int8.rate)
+        by_arithmetic = 1e9 * products["gflops_per_s"].fillna(0).astype(float) / peak
+        by_memory = beyond * products["roof_fraction"].fillna(0).astype(float)
+        least = (moving * by_memory).clip(lower=computing * by_arithmetic, upper=1)
+        least_us = float((products["time_us"] * least).sum())
+        run_us = max(wall(self.run)["mean"], self.nodes_us)
+        return run_us / least_us if least_us > _LEAST_LEFT * run_us else None
+
+    def least_us(self, rows: pd.DataFrame) -> float | None:
+        """Returns the time that the work of `rows` needs by the roofs; None if one is not known."""
+        if self.peaks is None:
+            return None
+        computing = rows["flops"] / self.peaks.float32.rate
+        moving = (rows["bytes_read"] + rows["bytes_written"]) / self.peaks.memory.rate
+        least = pd.concat([computing, moving], axis=1).max(axis=1)
+        return None if least.isna().any() else 1e6 * float(least.sum())
+
+    @property
+    def _read_bytes(self) -> int:
+        """The bytes of the weights and inputs that a run reads, each once."""
+        made = {name for kernel in self.run.kernels for name in kernel.outputs}
+        read = {
+            name: kind.nbytes or 0
+            for kernel in self.run.kernels
+            for name, kind in zip(kernel.inputs, kernel.input_types, strict=False)
+        }
+        return sum(nbytes for name, nbytes in read.items() if name not in made)
 
     def kernels_of(self, op_type: str) -> list[Kernel]:
         """Returns the kernels of an operator."""
@@ -176,6 +198,11 @@ class Evidence:
     def rows_of(self, kernels: Iterable[Kernel]) -> pd.DataFrame:
         """Returns the rows of kernels; none of a kernel that shares its row with others."""
         return self.rows[self.rows["kernels"].isin([kernel.name for kernel in kernels])]
+
+    def bounds_of(self, kernels: Iterable[Kernel]) -> pd.DataFrame:
+        """Returns the rows of kernels whose time is only a bound, which are not in `rows_of`."""
+        bounds = self.bounds.loc[self.bounds.index.difference(self.rows.index)]
+        return bounds[bounds["kernels"].isin([kernel.name for kernel in kernels])]
 
     def row_of(self, kernel: Kernel) -> pd.DataFrame:
         """Returns the row of a kernel; empty if other kernels share the row."""
@@ -203,7 +230,7 @@ def advise(
         if advice.tune:
             text += f". tracer tune with {' '.join(advice.tuning)} measures it"
         if advice.tune and advice.at_most is not None and advice.at_most <= _MOST_TOLD:
-            text += f"; the roofline leaves the model room for {advice.at_most:.2g}x at most"
+            text += f"; by the roofline, the whole model runs at most {advice.at_most:.2g}x as fast"
         told.append(replace(advice, text=text))
     return tuple(told)
 

@@ -152,8 +152,10 @@ def computed_shapes(evidence: Evidence) -> Advice | None:
         if kernel.op_type in _SIZES or (small and reads):
             kernels.append(kernel)
             computed.update((kernel.scope, name) for name in kernel.outputs)
-    rows = evidence.rows_of(kernels)
-    share, time = float(rows["time_share"].sum()), float(rows["time_us"].sum())
+    # most are too short for a time of their own; the errors of several cancel out
+    rows = pd.concat([evidence.rows_of(kernels), evidence.bounds_of(kernels)])
+    time = float(rows["time_us"].sum())
+    share = time / evidence.nodes_us
     if share < _LEAST["computed_shapes"]:
         return None
     text = (
@@ -432,15 +434,26 @@ def slow_kernel(evidence: Evidence) -> Advice | None:
 
 
 def small_kernels(evidence: Evidence) -> Advice | None:
-    """Returns advice if many short kernels far below the roof take much of the time."""
-    rows = evidence.rows
-    of_all = int(rows["calls"].sum())
-    each = rows["time_us"] / rows["calls"]
-    rows = rows[(each < _SHORT_US) & (rows["roof_fraction"] < _FAR)]
-    share, count = float(rows["time_share"].sum()), int(rows["calls"].sum())
+    """Returns advice if many short kernels far below the roof take much of the time.
+
+    Rows whose time is only a bound are short, too. Their sum is known, though no single time is.
+    """
+    rows, bounds = evidence.rows, evidence.bounds
+    of_all = int(rows["calls"].sum() + bounds["calls"].sum())
+    rows = rows[(rows["time_us"] / rows["calls"] < _SHORT_US) & (rows["roof_fraction"] < _FAR)]
+    least_us, time_us = (
+        float((rows["roof_fraction"] * rows["time_us"]).sum()),
+        rows["time_us"].sum(),
+    )
+    bounds = bounds[bounds["time_us_ci95_high"] / bounds["calls"] < _SHORT_US]
+    least_of_bounds, time_of_bounds = evidence.least_us(bounds), float(bounds["time_us"].sum())
+    if least_of_bounds is not None and least_of_bounds < _FAR * time_of_bounds:
+        rows = pd.concat([rows, bounds])
+        least_us, time_us = least_us + least_of_bounds, time_us + time_of_bounds
+    share, count = float(time_us / evidence.nodes_us), int(rows["calls"].sum())
     if count < _SEVERAL or share < _LEAST["small_kernels"]:
         return None
-    needed = mean(rows, "roof_fraction")
+    needed = float(least_us / time_us)
     text = (
         f"small kernels: {count:,} of {of_all:,} calls take less than {_SHORT_US:.0f} µs each and "
         f"{share:.0%} of the time in total. The work needs {needed:.1%} of it; the rest is the "

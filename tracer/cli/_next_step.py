@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from tracer.cli._command import Typed, new_file
@@ -41,7 +42,10 @@ _CHANGES = {
 }  # fmt: skip
 """Changes of `tracer tune` that advice names, in words."""
 _OF_THEIR_NODES = {"fusions", "fixed_dimensions", "folding"}
-"""Changes that save no more than the nodes take which the advice is about."""
+"""Changes that take away the nodes that the advice is about: no estimate, the profile shows them.
+"""
+_LARGE_SHARE = 0.05
+"""Share of the time of such nodes from which their changes are tried before all others."""
 _LEAST_GAIN = 0.01
 _MOST_LOST = 1.0
 """Points of accuracy that quantisation may lose before a layer is left out."""
@@ -158,27 +162,42 @@ def _after_report(typed: Typed) -> Steps:
 
 
 def _after_profile(trace: Trace, typed: Typed) -> Steps:
-    """Yields the tuning that may save most by the advice, then all of it."""
-    from tracer.analyzers.advice import advise
+    """Yields the tuning that advice names, then all of it.
+
+    What keeps the numbers of the model is tried in one command, and what quantises it in another.
+    The first is what takes away nodes that are named, then what may save most.
+    """
+    from tracer.analyzers.advice import QUANTISING, advise
     from tracer.analyzers.views.trace.headline import sections
 
     each = [a for s in sections(trace) for a in advise(trace, s.run, s.nodes, most=None) if a.tune]
-    for advice in sorted(each, key=lambda advice: -_gain(advice)):
-        if _gain(advice) < _LEAST_GAIN:
-            continue
-        *first, last = (_CHANGES[name] for name in advice.tune)
+    each = sorted((a for a in each if _gain(a) >= _LEAST_GAIN), key=_preference)
+    quantising = [advice for advice in each if not QUANTISING.isdisjoint(advice.tune)]
+    attempts = [[advice] for advice in quantising]
+    attempts.append([advice for advice in each if advice not in quantising])
+    for attempt in sorted(filter(None, attempts), key=lambda some: min(map(_preference, some))):
+        changes = dict.fromkeys(name for advice in attempt for name in advice.tune)
+        *first, last = (_CHANGES[name] for name in changes)
         named = f"{', '.join(first)} or {last}" if first else last
-        most = "" if advice.at_most is None else f" (at most {_gain(advice):.0%})"
-        why = f"measures whether {named} are faster{most}"
-        yield typed.next("tune", typed.subjects, *advice.tuning), why
+        most = max(map(_gain, attempt))
+        of_most = f" (the whole model: at most {most:.0%} less time)" if most < 1 else ""
+        words = replace(attempt[0], tune=tuple(changes)).tuning
+        yield (
+            typed.next("tune", typed.subjects, *words),
+            f"measures whether {named} are faster{of_most}",
+        )
     why = "tries what could make it faster here, and keeps what does"
     yield typed.next("tune", typed.subjects), why
 
 
+def _preference(advice: Advice) -> tuple[bool, float]:
+    is_seen = _OF_THEIR_NODES.issuperset(advice.tune) and advice.time_share >= _LARGE_SHARE
+    return not is_seen, -_gain(advice)
+
+
 def _gain(advice: Advice) -> float:
-    """Returns the share of the time that a change may save at most."""
-    room = 1.0 if advice.at_most is None else 1 - 1 / max(advice.at_most, 1.0)
-    return min(room, advice.time_share) if _OF_THEIR_NODES.issuperset(advice.tune) else room
+    """Returns the share of the time that changes may save at most; 1 if nothing bounds it."""
+    return 1.0 if advice.at_most is None else 1 - 1 / max(advice.at_most, 1.0)
 
 
 def _after_sums(trace: Trace, typed: Typed) -> Steps:

@@ -227,7 +227,7 @@ def tables(trace: Trace, known: Generation, options: ViewOptions) -> Iterator[Ta
             lines=tuple(_totals(some, labels, options)),
             is_long=True,
             advice=tuple(_advice(trace, some, labels)),
-            weight=(f"{'time_share' if timed else 'macs'} {labels[-1]}",
+            weight=(f"{'time_us' if timed else 'macs'} {labels[-1]}",
                     f"time of {labels[-1]}" if timed else f"MACs of {labels[-1]}"),
         )  # fmt: skip
         fits = _fits(some, known, options)

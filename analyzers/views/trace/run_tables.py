@@ -89,7 +89,7 @@ def tables(trace: Trace, section: Section, options: ViewOptions) -> Iterator[Tab
         lines=(*_lines(trace, section, rows, options), *below),
         is_long=True,
         advice=tuple(advice.text for advice in advise(trace, section.run, section.nodes)),
-        weight=("time_share", "time") if groups["time_us"].notna().any() else ("macs", "MACs"),
+        weight=("time_us", "time") if groups["time_us"].notna().any() else ("macs", "MACs"),
     )
 
 

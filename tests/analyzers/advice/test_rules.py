@@ -49,7 +49,10 @@ def conv(text, **more):
 
 
 def told(trace, us, peaks=PEAKS, **columns):
-    """What is advised if every timed row took `us` µs, or as told by node, all of it sure."""
+    """What is advised if every timed row took `us` µs, or as told by node, all of it sure.
+
+    A run takes no longer than its rows.
+    """
     nodes = trace.nodes.copy()
     timed = nodes["time_us"].notna()
     times = nodes["node"].map(us) if isinstance(us, dict) else float(us)
@@ -60,7 +63,14 @@ def told(trace, us, peaks=PEAKS, **columns):
         filled = nodes["node"].map(value) if isinstance(value, dict) else value
         nodes[column] = nodes[column].mask(timed & nodes["index"].notna(), filled)
     trace = replace(trace, environment=replace(trace.environment, peaks=peaks))
+    trace = with_wall(trace, float(nodes["time_us"].sum()))
     return {each.rule: each for each in advise(trace, trace.runs[0], nodes)}
+
+
+def with_wall(trace, wall_us):
+    """The same trace, each run of which took `wall_us` µs."""
+    (run,) = trace.runs
+    return replace(trace, runs=(replace(run, wall_us=np.full_like(run.wall_us, wall_us)),))
 
 
 @pytest.mark.nightly
@@ -120,6 +130,17 @@ def test_many_short_kernels_are_told_where_their_work_is_little(chain):
     assert "small_kernels" not in told(chain, 3, roof_fraction=0.8)
     few = conv(CONV_RELU, optimization="none")
     assert "small_kernels" not in told(few, 3, roof_fraction=0.01)
+
+
+def test_calls_that_are_too_short_for_a_time_are_short_calls(chain):
+    named = chain.nodes["node"].tolist()
+    below = dict.fromkeys(named[5:], 0.0) | dict.fromkeys(named[:5], 3.0)
+    each = {"time_us_ci95_low": below, "time_us_ci95_high": 4.0, "roof_fraction": 0.01}
+    found = told(chain, 3, **each)["small_kernels"]
+    assert found.text.startswith("small kernels: 20 of 20 calls take less than 10 µs each and 100%")
+    assert found.time_share == pytest.approx(1)
+    least = 5 * 0.01 * 3 + 15 * 64 / 20e9 * 1e6  # Sin of 8 floats reads and writes 64 bytes
+    assert found.figures["roof_fraction"] == pytest.approx(least / 60)
 
 
 def test_a_kernel_near_the_memory_roof_is_memory_bound(chain):

@@ -7,10 +7,11 @@ import onnx
 import pytest
 
 import tracer
-from tests.analyzers.advice.test_rules import CHAIN, PEAKS, conv, told
+from tests.analyzers.advice.test_rules import CHAIN, PEAKS, conv, told, with_wall
 from tests.graphs import integers, parse, residual
 from tests.tracer.tuning.test_changes import COMPUTED_SHAPE
 from tracer.analyzers.advice import Evidence, advise
+from tracer.graph.tensor_type import TensorType
 from tracer.records.environment import Peak
 from tracer.tuning import changes
 
@@ -60,6 +61,12 @@ def test_shapes_that_are_computed_are_told():
     assert found.time_share == pytest.approx(0.5)  # Shape and Concat of four kernels
     assert found.tune == ("fixed_dimensions", "folding")
     assert "computed_shapes" not in told(profiled(product()), 10)
+
+
+def test_shapes_too_short_for_a_time_are_told_by_their_sum():
+    trace = profiled(parse(COMPUTED_SHAPE))
+    found = told(trace, 10, time_us_ci95_low=0.0)["computed_shapes"]
+    assert found.time_share == pytest.approx(0.5)
 
 
 def test_attention_of_single_operators_is_told():
@@ -127,8 +134,8 @@ def test_advice_names_the_command_and_the_room_that_the_roofline_leaves():
     work = {"macs": 100.0, "bound": "compute", "gflops_per_s": 25.0}
     found = told(on(chain, cpu_count=1), 3, roof_fraction=0.25 - 1e-6, **work)["small_kernels"]
     assert found.text.endswith(
-        "tracer tune with --try threads,optimization measures it; the roofline leaves the model "
-        "room for 4x at most"
+        "tracer tune with --try threads,optimization measures it; by the roofline, the whole model "
+        "runs at most 4x as fast"
     )
     without = told(chain, 3, peaks=None, roof_fraction=0.2)["small_kernels"]
     assert without.at_most is None and without.text.endswith("measures it")
@@ -145,22 +152,48 @@ def test_a_product_in_a_cache_is_limited_by_arithmetic_and_the_rest_may_be_fused
     trace = on(profiled(parse(CHAIN), optimization="none"), cpu_count=1)
     cached = {"macs": 100.0, "bound": "memory", "gflops_per_s": 20.0, "roof_fraction": 3.0}
     assert evidence_of(trace, 3, cached).at_most_by_settings() == pytest.approx(5)
-    main = cached | {"roof_fraction": 0.5}
-    assert evidence_of(trace, 3, main).at_most_by_settings() == pytest.approx(2)
     elementwise = cached | {"macs": 0.0}
     assert evidence_of(trace, 3, elementwise).at_most_by_settings() is None  # no time is left
 
 
-def evidence_of(trace, us, columns):
-    """The evidence where each row took `us` µs, by the peaks of `told`."""
+def test_the_roof_of_memory_is_none_of_weights_that_a_cache_may_hold():
+    trace = on(profiled(parse(CHAIN), optimization="none"), cpu_count=1)
+    main = {"macs": 100.0, "bound": "memory", "gflops_per_s": 2.0, "roof_fraction": 0.5}
+    assert evidence_of(trace, 3, main).at_most_by_settings() == pytest.approx(50)
+    (run,) = trace.runs
+    for gibibytes in (100, 10):  # of which the largest cache there is holds 1.125
+        weights = TensorType("float32", (gibibytes << 28,))
+        large = replace(run.kernels[0], input_types=(weights,))
+        heavy = replace(trace, runs=(replace(run, kernels=(large, *run.kernels[1:])),))
+        beyond = 1 - 1.125 / gibibytes
+        at_most = evidence_of(heavy, 3, main).at_most_by_settings()
+        assert at_most == pytest.approx(2 / beyond, rel=1e-6)
+
+
+@pytest.mark.parametrize("rest", [0.0, 40.0])
+def test_no_speed_up_is_beyond_what_is_told_as_most(rest):
+    """Rows without a time of their own, and what is beside the nodes, may take no time at all."""
+    trace = on(profiled(parse(CHAIN), optimization="none"), cpu_count=1)
+    work = {"macs": 100.0, "bound": "compute", "gflops_per_s": 25.0, "roof_fraction": 0.25}
+    known = evidence_of(trace, 3, work)
+    names = trace.nodes["node"].tolist()
+    low = trace.nodes["node"].map(dict.fromkeys(names[:10], 3.0) | dict.fromkeys(names[10:], 0.0))
+    evidence = evidence_of(trace, 3, work, rest, time_us_ci95_low=low)
+    assert len(known.rows) == 20 and len(evidence.rows) == 10
+    assert evidence.at_most_by_settings() == pytest.approx((60 + rest) / (10 * 3 * 0.25))
+
+
+def evidence_of(trace, us, columns, rest=0.0, **more):
+    """The evidence where each row took `us` µs, and a run `rest` beside, by the peaks of `told`."""
     known = {
         "time_us": float(us),
         "time_us_ci95_low": float(us),
         "time_share": 1 / len(trace.nodes),
     }
-    nodes = trace.nodes.assign(**known, **columns)
+    nodes = trace.nodes.assign(**known, **columns).assign(**more)
     known = replace(trace.environment, peaks=PEAKS)
-    return Evidence.of(replace(trace, environment=known), trace.runs[0], nodes)
+    trace = with_wall(replace(trace, environment=known), len(nodes) * us + rest)
+    return Evidence.of(trace, trace.runs[0], nodes)
 
 
 def test_eight_bits_gain_by_fewer_bytes_or_faster_arithmetic():

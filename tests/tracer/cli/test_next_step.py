@@ -13,6 +13,7 @@ from rich.console import Console
 
 import tracer.cli
 from tests.graphs import residual
+from tracer.analyzers.advice import Advice
 from tracer.cli._command import Typed
 from tracer.cli._next_step import _RULES, show_box
 
@@ -144,6 +145,25 @@ def steps(result, command, *params):
     for words in found:
         check(words)
     return found
+
+
+def test_what_advice_names_is_tried_in_one_command_and_quantising_in_another(monkeypatch):
+    threads, shapes = ("threads", "optimization"), ("fixed_dimensions", "folding")
+    advices = [
+        Advice("memory_bound", "", 0.3, (), {}, tune=("static_int8",), at_most=20.0),
+        Advice("small_kernels", "", 0.9, (), {}, tune=threads, at_most=10.0),
+        Advice("computed_shapes", "", 0.28, (), {}, tune=shapes, at_most=10.0),
+    ]
+    monkeypatch.setattr("tracer.analyzers.advice.advise", lambda *_, **__: advices)
+    trace = tracer.profile(residual(), runs=2, warmup=0, threads=1)
+    typed = Typed("profile", {"model": ("model", ("net.onnx",))})
+    (first, why), (second, _), _ = _RULES["Trace"](trace, typed)
+    tried = "fixed_dimensions,folding,threads,optimization"
+    assert first == f"tracer tune net.onnx --try {tried}"
+    assert why.endswith("are faster (the whole model: at most 90% less time)")
+    assert second == "tracer tune net.onnx --try static_int8 --allow quantize"
+    del advices[2]  # else what may save most
+    assert next(line for line, _ in _RULES["Trace"](trace, typed)) == second
 
 
 class Tuned(SimpleNamespace):
