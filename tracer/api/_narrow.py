@@ -108,7 +108,7 @@ def narrow(call: NarrowArguments) -> Narrowed:
     _check(subject)
     judge = judgement(metric, call.budget)
     if notes:  # it was quantised here
-        floats = accuracy(Interpreter(loaded), Interpreter(wide), tested, metric, batch, report)
+        floats, _ = accuracy(Interpreter(loaded), Interpreter(wide), tested, metric, batch, report)
         notes = (*notes, *_quantising_notes(floats, judge))
     evaluation = attempts.Evaluation(wide, wide_sums, tested, metric, batch, report)
     before = evaluation.before
@@ -131,7 +131,10 @@ def narrow(call: NarrowArguments) -> Narrowed:
         bits=best.bits,
         curve=tuple(WidthScores(a.bits, a.after.score, a.saturated) for a in made),
         nodes=attempts.node_rows(subject, best, before),
-        notes=(*notes, *attempts.result_notes(subject, best, before.score, judge)),
+        notes=(
+            *notes, *evaluation.notes,
+            *attempts.result_notes(subject, best, before.score, judge),
+        ),
         proto=best.proto,
     )  # fmt: skip
     if not tried[0].machine:  # energies are of widths

@@ -48,10 +48,10 @@ def quantize(call: QuantizeArguments) -> Quantized:
             )
         else:
             graph = quantizer.quantize_weights(loaded, options, samples, call.report)
-    scores, note = None, "nothing was measured: give --test DATA"
+    scores, note, hidden = None, "nothing was measured: give --test DATA", tuple[str, ...]()
     if test_data is not None:
         models = Interpreter(loaded), Interpreter(graph.model)
-        scores = accuracy(*models, test_data, metric, call.batch, call.report)
+        scores, hidden = accuracy(*models, test_data, metric, call.batch, call.report)
         total, note = test_data.samples, f"no metric fits {test_data.name}: give --metric"
         if scores is not None:
             done = f"{scores.samples:,} of {total or 0:,} samples"
@@ -70,7 +70,7 @@ def quantize(call: QuantizeArguments) -> Quantized:
             "limit": call.limit, "test": None if test_data is None else test_data.name,
         },
         accuracy=scores, layers=graph.layers, outputs=graph.outputs,
-        notes=(*graph.notes, *([note] if note else []), *writing.notes(proto)),
+        notes=(*graph.notes, *hidden, *([note] if note else []), *writing.notes(proto)),
         proto=proto,
     )  # fmt: skip
 

@@ -224,7 +224,9 @@ class Typed:
         for name, (flag, texts) in self.params.items():
             option = options.get(flag)
             is_wanted = name in _KEPT or (command == self.command and name not in _FILES)
-            if option is None or not is_wanted or name in without or flag in words:
+            if option is None or not is_wanted or name in without:
+                continue
+            if not {*option.opts, *option.secondary_opts}.isdisjoint(words):
                 continue
             is_same = str(option.name).rstrip("s") == name.rstrip("s")  # a sweep's is a plural
             if is_same and _are_read(option, texts):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -309,6 +309,9 @@ def _after_whatif(result: WhatIf, typed: Typed) -> Steps:
     from tracer.graph.operators import computes_in_integers
 
     variant, model = result.variants[0], typed.subjects
+    if _proves_little(result.notes):
+        yield from _by_values(typed)
+        return
     answer = variant.answer
     if answer.ended and typed.has("max_seconds"):
         seconds = f"{4 * float(typed.text('max_seconds')):g}"
@@ -322,8 +325,23 @@ def _after_whatif(result: WhatIf, typed: Typed) -> Steps:
         yield typed.next("narrow", model, *words), why
 
 
+def _proves_little(notes: Sequence[str]) -> bool:
+    from tracer.metrics.scores import PROVES_LITTLE
+
+    return any(PROVES_LITTLE in note for note in notes)
+
+
+def _by_values(typed: Typed) -> Steps:
+    """Yields the same command with a metric that tells models apart; nothing follows from it."""
+    why = "compares the values of the outputs, since the predictions prove little"
+    yield typed.next(typed.command, typed.subjects, "--metric", "noise", without=("budget",)), why
+
+
 @_after("AccumulatorSweep")
 def _after_accumulators(result: AccumulatorSweep, typed: Typed) -> Steps:
+    if _proves_little(result.notes):
+        yield from _by_values(typed)
+        return
     for chosen in (result.cheapest, *result.sufficient[::-1], *result.rows[-1:]):
         if chosen is not None:
             why = f"shows what {chosen.accumulator} does to the sums of each node"

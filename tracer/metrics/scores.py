@@ -25,6 +25,8 @@ ClassCounts: TypeAlias = tuple[Array, Array]
 """Classes, and how often each is predicted."""
 _NEARLY_ALL = 0.95
 """Share of the commonest class from which other predictions are too few to judge by."""
+PROVES_LITTLE = "proves little here"
+"""Marks the note that a metric hardly tells models apart."""
 _FEWEST_AXES = 3
 """Axes of an output whose channels have several values in each sample."""
 _RANK = 3  # [N, tokens, vocabulary]
@@ -354,8 +356,8 @@ def one_class_note(metric: Metric, batches: Iterable[ClassCounts]) -> str | None
         return None
     return (
         f"{share:.1%} of the {counts.sum():,} predictions of the reference are class "
-        f"{classes[counts.argmax()]}, which any other model gets right too: {metric.name} proves "
-        "little here. Give more varied samples, or --metric noise"
+        f"{classes[counts.argmax()]}, which any other model gets right too: {metric.name} "
+        f"{PROVES_LITTLE}. Give more varied samples, or --metric noise"
     )
 
 

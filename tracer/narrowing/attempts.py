@@ -21,9 +21,9 @@ from tracer.narrowing.narrow import Change, Sum, exact_graph, narrow_graph
 from tracer.narrowing.requirement import Guarantee, Need, Width
 from tracer.quantization.calibration import CalibrationBatches
 from tracer.records.transformed import NarrowedNode
-from tracer.records.whatif import Judgement
+from tracer.records.whatif import Judgement, WideBatch
 from tracer.support.types import Array
-from tracer.whatif.criteria import scorer
+from tracer.whatif.criteria import metric_notes, scorer, summary
 from tracer.whatif.reuse import ArraySpill
 
 
@@ -40,7 +40,8 @@ class Evaluation:
     """Scores models on all samples of a data set, against the outputs of `wide`.
 
     `before` are the score and the sums of `wide` in the accumulators of `policy`, which must be
-    wide enough for all of them. Raises the errors of the metric, and of `AccumulatorEmulation`.
+    wide enough for all of them, and `notes` what the metric does not show of their outputs. Raises
+    the errors of the metric, and of `AccumulatorEmulation`.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Evaluation:
         self._progress = progress
         self._outputs = ArraySpill()
         self.samples = 0
+        self.notes: tuple[str, ...] = ()
         self.before = self._run(wide, policy, "scoring in wide accumulators", keeps=True)
 
     def of(self, model: Model, policy: Policy, task: str) -> Sums:
@@ -68,7 +70,8 @@ class Evaluation:
         emulation = AccumulatorEmulation(model, policy)
         interpreter = Interpreter(model, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
         score = scorer(model, self._dataset, self._metric)
-        scores: list[Array] = []
+        summarized = summary(model, self._metric)
+        scores, shown = list[Array](), list[WideBatch]()
         done, total = 0, self._dataset.samples
         for number, part in enumerate(self._dataset.batches(self._batch)):
             outputs = interpreter.run(None, part.inputs)
@@ -76,8 +79,12 @@ class Evaluation:
                 self._outputs.append(outputs)
                 self.samples += part.size
             scores.append(score(outputs, part, self._outputs.read(number)))
+            if keeps:
+                shown.append(summarized(scores[-1], outputs))
             done += part.size
             self._progress(done, total or done, task)
+        if keeps:
+            self.notes = metric_notes(self._metric, shown)
         mean = float(np.concatenate(scores).mean())
         return Sums(mean, emulation.accumulations(), emulation.notes)
 

@@ -24,7 +24,16 @@ from tracer.interpreter.observers import Observer, TensorRecorder, named_tensors
 from tracer.interpreter.ops.quantization import dequantize_linear
 from tracer.interpreter.values import Value, from_tensor
 from tracer.metrics import Metric, default_metric, suited
-from tracer.metrics.scores import channel_axes, squares_along
+from tracer.metrics.scores import (
+    ChannelSquares,
+    ClassCounts,
+    channel_axes,
+    channel_squares,
+    class_counts,
+    one_class_note,
+    squares_along,
+    unlike_channels_note,
+)
 from tracer.quantization.calibration import CalibrationBatches
 from tracer.records.transformed import Accuracy, LayerError, OutputError, WorstChannel
 from tracer.support.types import Array, FloatArray
@@ -57,32 +66,38 @@ def accuracy(
     metric: Metric | None,
     batch: int,
     progress: Progress | None = None,
-) -> Accuracy | None:
+) -> tuple[Accuracy | None, tuple[str, ...]]:
     """Scores a float model, `wide`, and a quantised one on all samples of `dataset`, by `batch`.
 
     A metric without labels compares with the float model. Without a metric, chooses one that fits
     labels and outputs, and returns None where none does. Where the time limit of the command does
-    not suffice, scores the first samples. Raises the errors of the metric.
+    not suffice, scores the first samples. Notes say what the metric does not show of the float
+    model's outputs. Raises the errors of the metric.
     """
     report = progress or silent
     scores: tuple[list[Array], list[Array]] = ([], [])
+    shown: list[tuple[ClassCounts, ChannelSquares]] = []
     done, total = 0, dataset.samples
     for part in within_time(dataset.batches(batch), _SCORES_SHARE):
         before, after = (_outputs(each, part) for each in (wide, quantized))
         first = next(iter(before.values()))
         metric = metric or default_metric(part, first)
         if metric is None:
-            return None
+            return None, ()
         metric = suited(metric, part, first)
+        shown.append((class_counts(metric, before), channel_squares(metric, before)))
         truth = metric.labels(part, dataset.name) if metric.needs_labels else before
         for all_scores, outputs in zip(scores, (before, after), strict=True):
             all_scores.append(metric.scores(outputs, truth))
         done += part.size
         report(done, total or done, "comparing outputs")
     if metric is None:
-        return None
+        return None, ()
     before_value, after_value = (metric.value(np.concatenate(each)) for each in scores)
-    return Accuracy(metric.name, metric.unit, before_value, after_value, done)
+    classes, squares = zip(*shown, strict=True)
+    notes = one_class_note(metric, classes), unlike_channels_note(metric, squares)
+    measured = Accuracy(metric.name, metric.unit, before_value, after_value, done)
+    return measured, tuple(filter(None, notes))
 
 
 def check_metric(model: Model, dataset: Dataset, metric: Metric) -> None:

@@ -29,11 +29,18 @@ from tracer.graph.stored_weights import WeightFiles, findable
 from tracer.interpreter.interpreter import Interpreter
 from tracer.limits import Limits
 from tracer.metrics import Metric
-from tracer.records.whatif import REFERENCE_BITS, SweptAccumulator, known_sum
+from tracer.records.whatif import REFERENCE_BITS, SweptAccumulator, WideBatch, known_sum
 from tracer.scaling.pool import Pool, Shard, run_on_shards
 from tracer.support.types import Array
 from tracer.whatif import runtime_orders
-from tracer.whatif.criteria import Deadline, OutOfTimeError, energy_cost, scorer
+from tracer.whatif.criteria import (
+    Deadline,
+    OutOfTimeError,
+    energy_cost,
+    metric_notes,
+    scorer,
+    summary,
+)
 from tracer.whatif.options import WhatIfOptions
 from tracer.whatif.reuse import StoredBatches
 
@@ -103,6 +110,8 @@ def try_accumulators(
         rows.append(row)
         notes += own
         signals.keep(True)
+    shown = [batch for part in plain for batch in part.batches]
+    notes += metric_notes(task.metric, shown)
     return rows, np.concatenate([part.scores for part in plain]), notes
 
 
@@ -166,9 +175,13 @@ def _counts(parts: "Sequence[_Part]", are_integers: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The run of a shard: scores of its samples, statistics of its sums, and `seconds`."""
+    """The run of a shard: scores of its samples, statistics of its sums, and `seconds`.
+
+    `batches` are of the model as it is, without a policy.
+    """
 
     scores: Array
+    batches: tuple[WideBatch, ...]
     sums: tuple[PartialSums, ...]
     float_sums: tuple[float_partial_sums.FloatPartialSums, ...]
     notes: tuple[str, ...]
@@ -225,7 +238,8 @@ class _Runs:
             threads=self._threads,
         )  # fmt: skip
         scoring = scorer(job.model, job.batches.dataset, job.metric)
-        scores = []
+        summarized = summary(job.model, job.metric)
+        scores, shown = list[Array](), list[WideBatch]()
         with self._deadline.turning_signals():
             for batch in job.batches(shard):
                 self._deadline.check()
@@ -233,8 +247,11 @@ class _Runs:
                 compares = emulation is not None and not job.metric.needs_labels
                 reference = self._plain.run(None, batch.inputs) if compares else outputs
                 scores.append(scoring(outputs, batch, reference))
+                if emulation is None:
+                    shown.append(summarized(scores[-1], outputs))
         return _Part(
             np.concatenate(scores),
+            tuple(shown),
             () if emulation is None else tuple(emulation.accumulations().values()),
             () if emulation is None else emulation.float_sums,
             () if emulation is None else emulation.notes,

@@ -199,8 +199,14 @@ class WhatIf(SimpleNamespace):
 def test_only_a_layer_that_can_be_narrowed_leads_to_narrow(operator, commands):
     work = [SimpleNamespace(op_type=each) for each in ("Gemm", operator)]
     answer = SimpleNamespace(ended=None, uniform=None, observed=17)
-    result = WhatIf(variants=[SimpleNamespace(answer=answer, work=work)])
+    result = WhatIf(variants=[SimpleNamespace(answer=answer, work=work)], notes=())
     assert [words[1] for words in steps(result, "whatif")] == commands
+
+
+def test_a_word_replaces_the_same_option_by_another_name():
+    typed = Typed("narrow", {"bits": ("--for", ("16",)), "data": ("--data", ("d.npz",))})
+    line = typed.next("narrow", ["net.onnx"], "--bits", "17")
+    assert line == "tracer narrow net.onnx --data d.npz --bits 17"
 
 
 @pytest.mark.parametrize("width", [40, 80, 100, 160])
