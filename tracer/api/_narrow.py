@@ -108,10 +108,10 @@ def narrow(call: NarrowArguments) -> Narrowed:
     _check(subject)
     judge = judgement(metric, call.budget)
     if notes:  # it was quantised here
-        floats, _ = accuracy(Interpreter(loaded), Interpreter(wide), tested, metric, batch, report)
+        floats = accuracy(Interpreter(loaded), Interpreter(wide), tested, metric, batch, report)[0]
         notes = (*notes, *_quantising_notes(floats, judge))
     evaluation = attempts.Evaluation(wide, wide_sums, tested, metric, batch, report)
-    before = evaluation.before
+    before, notes = evaluation.before, (*notes, *evaluation.notes)
     samples = CalibrationSamples(calibration, batch)
     trying = attempts.Attempts(subject, samples, evaluation, judge, call.guarantee, report)
     made = [trying.exact_at(width) if call.exact else trying.at(width) for width in tried]
@@ -131,10 +131,7 @@ def narrow(call: NarrowArguments) -> Narrowed:
         bits=best.bits,
         curve=tuple(WidthScores(a.bits, a.after.score, a.saturated) for a in made),
         nodes=attempts.node_rows(subject, best, before),
-        notes=(
-            *notes, *evaluation.notes,
-            *attempts.result_notes(subject, best, before.score, judge),
-        ),
+        notes=(*notes, *attempts.result_notes(subject, best, before.score, judge)),
         proto=best.proto,
     )  # fmt: skip
     if not tried[0].machine:  # energies are of widths
