@@ -1,5 +1,7 @@
 """Advice on products in few bits, slower than floats or saturating, and on widths of sums."""
 
+from collections.abc import Collection, Iterable
+
 import pandas as pd
 
 from tracer.analyzers.advice import (
@@ -13,8 +15,9 @@ from tracer.analyzers.advice import (
     taking,
 )
 from tracer.analyzers.views.text import plural
-from tracer.graph.operators import CONVOLUTION, MATRIX, PRODUCTS, computes_in_integers
+from tracer.graph.operators import PRODUCTS, computes_in_integers
 from tracer.records import environment
+from tracer.records.trace import Kernel
 from tracer.text import agree, brief
 
 _LEAST = {
@@ -96,14 +99,7 @@ def saturating_sums(evidence: Evidence) -> Advice | None:
         )
         time, figures = known_share(rows["time_share"].sum()), {"outputs_changed": float(count)}
         return Advice("saturating_sums", text, time, keys(rows), figures, tune=("static_int8",))
-    mixed = []  # kernels of bytes by int8 weights; the runtime makes int8 activations unsigned
-    for kernel in evidence.run.kernels:
-        product, types = PRODUCTS.get(kernel.op_type), kernel.input_types
-        if product is None or product.kind not in (CONVOLUTION, MATRIX) or not product.weights:
-            continue
-        if len(types) > product.weights and types[product.weights].dtype == "int8":
-            mixed += [kernel] if types[0].dtype in ("uint8", "int8") else []
-    rows = evidence.rows_of(mixed)
+    rows = evidence.rows_of(filter(multiplies_signed_bytes, evidence.run.kernels))
     if rows.empty:
         return None
     text = (
@@ -113,6 +109,39 @@ def saturating_sums(evidence: Evidence) -> Advice | None:
     )
     time = known_share(rows["time_share"].sum())
     return Advice("saturating_sums", text, time, keys(rows), {}, tune=("static_int8",))
+
+
+def multiplies_signed_bytes(kernel: Kernel) -> bool:
+    """Whether a kernel multiplies bytes by int8 weights.
+
+    onnxruntime makes int8 activations unsigned. Kernels whose name says that they quantise do so
+    with floats.
+    """
+    product, types = PRODUCTS.get(kernel.op_type), kernel.input_types
+    if product is None or not product.weights or len(types) <= product.weights:
+        return False
+    is_rounded = types[0].dtype in ("uint8", "int8") or kernel.op_type.startswith("DynamicQuantize")
+    return is_rounded and types[product.weights].dtype == "int8"
+
+
+def saturation_notes(
+    kernels: Iterable[Kernel], differing: Iterable[str | None], flags: Collection[str]
+) -> tuple[str, ...]:
+    """Returns that nodes may differ from onnxruntime because its kernels saturate here.
+
+    `differing` are their keys, and `flags` the instruction sets of the processor.
+    """
+    keys = set(differing)
+    alike = [k for k in kernels if k.node in keys and multiplies_signed_bytes(k)]
+    if not alike or not environment.saturates(flags):
+        return ()
+    more = f" and {len(alike) - 1:,} more" if len(alike) > 1 else ""
+    return (
+        "this processor has no VNNI, so that onnxruntime saturates pairs of products at 16 bits: "
+        "this may be why "
+        f"'{brief(str(alike[0].node))}'{more} {agree(len(alike), 'differs', 'differ')}. To test "
+        f"it, count what saturates: --accumulator {_PRESET} --optimization all, without --against",
+    )
 
 
 _CHEAP = 0.05

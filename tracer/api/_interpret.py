@@ -7,8 +7,10 @@ from typing import Any
 from tracer.accumulators.nodes import rules_of
 from tracer.accumulators.spec.policy import Policy, Rule, as_policy
 from tracer.analyzers import energy as energy_models
+from tracer.analyzers.advice.few_bits import saturation_notes
 from tracer.analyzers.cost import typed_model
 from tracer.analyzers.options import DEFAULT_ENERGY_MODEL
+from tracer.analyzers.table import origins
 from tracer.api._assembly import analyze, assembled, configured
 from tracer.api.interpret import InterpretArguments
 from tracer.executors import registry
@@ -20,6 +22,7 @@ from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import Request, on_sizes_that_run, request_for, with_overrides
 from tracer.limits import Limits, enforced
 from tracer.quantization.runnable import runnable_form
+from tracer.records import environment
 from tracer.records.trace import Run, Trace
 from tracer.scaling.pool import opened_pool
 from tracer.shapes import infer
@@ -74,6 +77,10 @@ def _trace_of(call: InterpretArguments, loaded: Model) -> Trace:
     with enforced(call.limits or Limits()):
         if narrowed is None:
             first, run = on_sizes_that_run(request, timed_run)
+            if call.against is not None:
+                differing = [each.node for each in origins(run.values)]
+                doubts = saturation_notes(run.kernels, differing, environment.cpu_flags())
+                run = replace(run, notes=(*run.notes, *doubts))
             said = {**timed, "against": call.against}
         else:
             said = {name: getattr(call, name) for name in _OF_SUMS}
