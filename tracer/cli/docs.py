@@ -12,8 +12,8 @@ from tracer.errors import UsageError
 from tracer.text import suggest
 
 FOLDER = Path(__file__).parents[1] / "docs"
-_GENERATED = "\n::: "
-"""What a page of Python's documentation has in the place of docstrings: `help(tracer)` has them."""
+_DOCSTRINGS = re.compile(r"^::: (\S+)\n(?: .*\n)*", re.MULTILINE)
+"""What a page of Python's documentation has in the place of docstrings."""
 
 
 @cloup.command(cls=Command)
@@ -27,8 +27,10 @@ def command(page: str | None) -> None:
       tracer docs energy
       tracer docs energy > energy.md
     """
-    texts = {file.stem: file.read_text("utf-8") for file in sorted(FOLDER.glob("*.md"))}
-    pages = {name: text for name, text in texts.items() if _GENERATED not in text}
+    pages = {
+        file.stem: _DOCSTRINGS.sub(r"In Python, `help(\1)` shows them.\n", file.read_text("utf-8"))
+        for file in sorted(FOLDER.glob("*.md"))
+    }
     if page is None:
         titles = {name: re.search(r"^# (.*)", each, re.MULTILINE) for name, each in pages.items()}
         text = "".join(f"{name:20} {title[1] if title else ''}\n" for name, title in titles.items())

@@ -22,8 +22,17 @@ def test_pages_are_listed_and_shown(capfd):
     code, listed, _ = run(capfd)
     names = [line.split()[0] for line in listed.splitlines()]
     assert code == 0 and {"energy", "formats", "start"} <= {*names}
+    assert {*names} == {file.stem for file in (ROOT / "docs").glob("*.md")}
     for name in names:
-        assert run(capfd, name) == (0, (ROOT / "docs" / f"{name}.md").read_text("utf-8"), "")
+        text = (ROOT / "docs" / f"{name}.md").read_text("utf-8")
+        code, out, err = run(capfd, name)
+        assert (code, err) == (0, "")
+        assert out == text if "\n::: " not in text else out.startswith(text.split("\n::: ")[0])
+
+
+def test_a_page_of_python_names_help_in_the_place_of_docstrings(capfd):
+    out = run(capfd, "python")[1]
+    assert "help(tracer)" in out and ":::" not in out and "show_root" not in out
 
 
 def test_an_unknown_page_names_those_there_are(capfd):
