@@ -185,7 +185,8 @@ _DOUBTS = (
     "work unknown", "energy unknown", "batch sizes differ", "recorded earlier", "ran no node",
     "how long a run takes is not known", "the peaks may be too low", "not compared", "not scored",
     "differs: ", "unlike ranges", "channels (axis", "do not fit together", "proves little",
-    "saturates pairs of products",
+    "saturates pairs of products", "one of its branches runs",
+    "the trip count is unknown",    "taken as an open size",
 )  # fmt: skip
 """What is in notes that make a number wrong or doubtful, and that a page therefore shows."""
 

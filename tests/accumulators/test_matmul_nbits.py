@@ -234,6 +234,17 @@ def test_products_of_floats_have_no_integer_sums(level, bits, zeros, more, reaso
     assert all(part in str(caught.value) for part in reason.split(".*"))
 
 
+def test_what_could_add_integers_is_named_before_floats_that_cannot():
+    feeds = {"a": normal(2, 64), **quantized(normal(64, 3), 4, 16, "default")}
+    proto = node(feeds, 4, 16, 0)
+    proto.graph.node[0].input[0] = "mid"
+    before = onnx.helper.make_node("MatMul", ["a", "eye"], ["mid"], name="before")
+    proto.graph.node.insert(0, before)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(64, dtype="f"), "eye"))
+    with pytest.raises(ModelError, match=r"MatMulNBits.*accuracy_level is 0"):
+        narrowed(proto, parse_policy("14"), feeds["a"])
+
+
 @quick
 @given(st.sampled_from([2, 4, 8]), st.sampled_from([0, 4]), st.integers(1, 90), st.booleans())
 def test_float_sums_are_a_loop_over_float16(bits, level, depth, biased):

@@ -213,3 +213,8 @@ def test_a_profile_with_an_accumulator_has_times_and_overflow(tmp_path):
     rows = trace.nodes.set_index("node")
     assert (rows["time_us"] > 0).any()
     assert rows["accumulator"].dropna().to_dict() == sums["accumulator"].dropna().to_dict() != {}
+
+
+def test_an_argument_that_there_is_none_of_is_named_before_one_that_is_missing():
+    with pytest.raises(TypeError, match=r"'batch'. Did you mean 'batches'"):
+        tracer.sweep("net.onnx", batch=[1, 2])

@@ -108,6 +108,12 @@ def test_every_truncation_of_a_model_is_refused_in_our_own_words(tmp_path):
             loading.load(tmp_path / "m.onnx")
 
 
+def test_a_link_to_nothing_is_told_with_its_target(tmp_path):
+    (tmp_path / "net.onnx").symlink_to("gone.onnx")
+    with pytest.raises(ModelError, match=r"net\.onnx is a link to gone\.onnx, which is not there"):
+        loading.load(tmp_path / "net.onnx")
+
+
 def test_a_folder_means_the_model_in_it(tmp_path):
     with pytest.raises(ModelError, match=r"holds no \.onnx file"):
         loading.load(tmp_path)

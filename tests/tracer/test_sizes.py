@@ -67,6 +67,7 @@ def test_feeds_are_accepted_where_onnxruntime_accepts_them(case):
 def test_a_size_of_0_is_open_in_an_input_and_runs():
     trace = tracer.profile(relu(0, 3), runs=2, dims={"x:0": 5})
     assert trace.runs[0].inputs["x"] == "float32[5,3]"
+    assert "input 'x' declares size 0 on axis 0, taken as an open size" in trace.notes[0]
     check_feeds(loading.from_proto(relu(0, 3)), {"x": np.ones((0, 3), np.float32)})
 
 
@@ -149,6 +150,26 @@ def test_a_recurrent_state_has_the_batch_and_its_weights_sizes():
     proto = net("float[T,B,F] x, float[1,?,H] s", body, w=(1, 20, 7), r=(1, 20, 5))
     model = loading.from_proto(proto)
     assert choose(model, 3, {}).shapes["s"] == (1, 3, 5)
+
+
+@pytest.mark.parametrize("names", [("past_k", "past_v"), ("layers.0.key", "layers.0.value")])
+def test_the_open_size_of_a_cache_is_a_number_of_tokens(names):
+    """Of past keys and values [batch, heads, tokens, size], under any symbol."""
+    first, second = names
+    inputs = "float[N,4,s57,16] k, float[N,4,s14,16] v"
+    proto = net(inputs, "y = MatMul (k, t)  z = Identity (v)", t=(16, 2))
+    for value, name in zip(proto.graph.input, names, strict=True):
+        value.name = name
+    proto.graph.node[0].input[0], proto.graph.node[1].input[0] = first, second
+    chosen = choose(loading.from_proto(proto), None, {})
+    assert chosen.shapes == {first: (1, 4, 128, 16), second: (1, 4, 128, 16)}
+    assert "(image)" not in chosen.notes[0]
+
+
+def test_an_image_of_two_open_sizes_is_no_cache():
+    proto = net("float[N,3,A,B] x", "y = Identity (x)")
+    proto.graph.input[0].name = proto.graph.node[0].input[0] = "pixel_values"
+    assert choose(loading.from_proto(proto), None, {}).shapes["pixel_values"] == (1, 3, 224, 224)
 
 
 def test_a_dimension_called_a_sum_has_the_size_of_its_terms():

@@ -270,7 +270,9 @@ class AccumulatorEmulation:
         for keys in entries.values():
             if any(key in self._computing for key in keys):
                 continue
+            # a reason with a remedy of its own is about a node that could add integers
             summing = [key for key in keys if key in self._unfit]
+            summing.sort(key=lambda key: not self._unfit[key].remedy)
             node = next(n for n in self._model.nodes if n.key == (summing or keys)[0])
             where = f"{self._model.name}: node '{node.key}' ({node.qualified_type})"
             accumulator, unfit = self._rules[node.key].accumulator, self._unfit.get(node.key)

@@ -130,11 +130,13 @@ def contained(
         @functools.wraps(function)
         def call(*args: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
             words: Any = todays_words(record, named)
+            unknown = sorted(words.keys() - signature.parameters.keys())
             try:
                 given = signature.bind(*args, **words).arguments
             except TypeError as error:
-                hint = _hint(record, words.keys() - signature.parameters.keys())
-                raise TypeError(f"{function.__name__}() {error}. {hint}".rstrip(" .")) from None
+                what = f"got an unexpected keyword argument '{unknown[0]}'" if unknown else error
+                hint = _hint(record, unknown)
+                raise TypeError(f"{function.__name__}() {what}. {hint}".rstrip(" .")) from None
             with _arrays_in_files(given) as stored:
                 return run_call(call_record(**stored))
 
@@ -190,7 +192,7 @@ def file_of(data: Data) -> str | Path:
 
 def _hint(record: Any, unknown: Iterable[str]) -> str:
     """Returns which argument was meant: one of a similar name, or a record with such a field."""
-    for name in sorted(unknown):
+    for name in unknown:
         for each in fields(record):
             part: Any = each.metadata.get("part")
             names = () if part is None else (own.name for own in fields(part))

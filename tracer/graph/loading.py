@@ -108,6 +108,8 @@ def from_proto(proto: onnx.ModelProto, name: str = validation.IN_MEMORY) -> Mode
 def find(path: Path) -> Path:
     """Returns the .onnx file that `path` names or contains. Raises ModelError if there is none."""
     try:
+        if path.is_symlink() and not path.exists():
+            raise ModelError(f"{path} is a link to {path.readlink()}, which is not there")
         if not path.exists():
             siblings = path.parent.iterdir() if path.parent.is_dir() else ()
             near = similar(path.name, [each.name for each in siblings])

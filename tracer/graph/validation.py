@@ -20,7 +20,10 @@ from tracer.errors import ModelError
 from tracer.graph import operators, stored_weights
 from tracer.graph.model import bodies, canonical_domain, encoded, node_protos
 from tracer.graph.tensor_type import UNKNOWN_SIZE
+from tracer.text import agree, printable
 
+TAKEN_AS_OPEN = "taken as an open size: exporters write 0 for an unknown one"
+"""Ends the note on a declared size that is not the one of a run."""
 UNSORTED_NOTE = "the nodes are not sorted in the file: each is taken after those that it reads"
 _QONNX_VERSION = 1
 """The version of QONNX's domain where nothing imports it."""
@@ -188,12 +191,17 @@ def repaired(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
         return proto, ()
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
+    zeros = dict[str, list[str]]()
     for place, axis in empty:
+        zeros.setdefault(copy.graph.input[place].name, []).append(str(axis))
         copy.graph.input[place].type.tensor_type.shape.dim[axis].Clear()
     add_qonnx_imports(copy, missing)
     if sorts:
         sort_nodes(copy.graph)
-    notes = (UNSORTED_NOTE,) if sorts else ()
+    notes: tuple[str, ...] = (UNSORTED_NOTE,) if sorts else ()
+    for name, axes in zeros.items():
+        where = f"{agree(len(axes), 'axis', 'axes')} {', '.join(axes)}"
+        notes += (f"input '{printable(name)}' declares size 0 on {where}, {TAKEN_AS_OPEN}",)
     if missing:
         listed = " and ".join(f"'{domain}'" for domain in missing)
         assumed = f"version {_QONNX_VERSION} of QONNX's operators is assumed"

@@ -42,6 +42,7 @@ _STATES, _STATE_WEIGHTS = (5, 6), 2
 """Inputs of a recurrent layer that are states, and the weights that they meet."""
 _CACHES = {"GroupQueryAttention": (3, 4), "MultiHeadAttention": (6, 7)}
 """Inputs of an attention that are past keys and values."""
+_OF_CACHE = re.compile(r"(?i)past|cache|present|(^|[._/])(keys?|values?)([._/]|$)")
 _RANKED = {
     name: product.weights
     for name, product in operators.PRODUCTS.items()
@@ -119,10 +120,9 @@ def open_places(declared: Declared) -> dict[str, tuple[str, int]]:
 
 def sizes_of(model: Model, shapes: shape_inference.Shapes) -> dict[str, int]:
     """Returns the size of each open dimension where the inputs have these shapes."""
-    declared = declared_shapes(model)
     return {
         called: shapes[name][axis]
-        for called, (name, axis) in open_places(declared).items()
+        for called, (name, axis) in open_places(declared_shapes(model)).items()
         if name in shapes
     }
 
@@ -363,6 +363,9 @@ def _usual_sizes(model: Model, declared: Declared, name: str, axis: int) -> Usua
         return TOKENS if named is SEQUENCE and kind.dtype.startswith("int") else named
     if kind.dtype.startswith(("int32", "int64", "bool")):
         return TOKENS if len(shape) <= 2 else OTHER
+    opened = [at for at, dim in enumerate(shape) if at and not isinstance(dim, int)]
+    if len(shape) == 4 and opened in ([1], [2]) and axis in opened and _OF_CACHE.search(name):
+        return SEQUENCE
     if len(shape) == 4:  # channels are first unless they are last
         is_last = shape[3] in _COLOURS and shape[1] not in _COLOURS
         return IMAGE if axis in ((1, 2) if is_last else (2, 3)) else CHANNELS
@@ -370,8 +373,7 @@ def _usual_sizes(model: Model, declared: Declared, name: str, axis: int) -> Usua
 
 
 def _named(name: tensor_type.Dim) -> Usual | None:
-    text = name if isinstance(name, str) else ""
-    return next((usual for pattern, usual in _NAMED if pattern.search(text)), None)
+    return next((usual for pattern, usual in _NAMED if pattern.search(str(name or ""))), None)
 
 
 def _is_sound(model: Model, name: str, shape: tuple[tensor_type.Dim, ...], axis: int) -> bool:

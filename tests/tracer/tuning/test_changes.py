@@ -135,7 +135,7 @@ def test_layout():
     blocked = findings(residual())
     if not blocked.operators["ReorderOutput"]:
         pytest.skip("onnxruntime has no blocked layout on this processor")
-    assert "changes of layout" in why(name, blocked)
+    assert "1 change of layout takes" in why(name, blocked)
     setup = made(name, blocked)
     assert setup.session.disabled == ("NchwcTransformer", "NhwcTransformer")
     again = findings(residual(), session=setup.session)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tracer.executors.onnxruntime import feeding
 from tracer.executors.settings import OPTIMIZATIONS
 from tracer.records.trace import Kernel
-from tracer.text import plural
+from tracer.text import agree, plural
 from tracer.tuning.changes import PRODUCTS, Findings, change, one_form
 from tracer.tuning.setup import SPINNING
 
@@ -142,8 +142,9 @@ def _why_layout(findings: Findings) -> str | None:
         return None
     share = findings.share(_REORDERS)
     return (
-        f"{reorders} changes of layout take {share:.1%} of the time, and {channels_last} kernels "
-        "run in NHWC"
+        f"{plural(reorders, 'change')} of layout {agree(reorders, 'takes', 'take')} "
+        f"{share:.1%} of the time, and {plural(channels_last, 'kernel')} "
+        f"{agree(channels_last, 'runs', 'run')} in NHWC"
     )
 
 
