@@ -189,8 +189,10 @@ def on_sizes_that_run(
             failed = failed or (feedset, error)
     assert failed is not None  # there is always one choice
     first, refusal = failed
-    options = " ".join(f"--dim {called}={size}" for called, size in first.chosen.items())
-    raise type(refusal)(refusal.what, f"No usual sizes fit; set them: {options}") from refusal
+    tried = ", ".join(f"{called}={size}" for called, size in first.chosen.items())
+    options = " ".join(f"--dim {called}=SIZE" for called in first.chosen)
+    hint = f"No usual sizes fit, among them {tried}; set them: {options}"
+    raise type(refusal)(refusal.what, hint) from refusal
 
 
 def with_overrides(model: Model, feeds: InputPaths | Samples) -> Model:
