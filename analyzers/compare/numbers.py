@@ -4,13 +4,14 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from tracer.analyzers.compare.alignment import align, layer_rows
 from tracer.analyzers.compare.contrast import LEVEL
+from tracer.analyzers.compare.tensor_pairs import TensorPair, Values, tensor_pairs
 from tracer.graph.model import Model
 from tracer.interpreter.observers import statistics
 from tracer.interpreter.values import from_tensor
@@ -25,26 +26,11 @@ _LOSS_DB = 10.0
 """A layer of a quantised model loses some dB to every layer before it; one that loses more than
 this at once is where to look."""
 
+_CLOSE = 0.1
+"""RMS error ÷ RMS below which two tensors are the same one with an error: others differ by 1."""
+
 _AT_ONCE = 1 << 20
 """Elements whose sums are taken at once: the bits of each take eight bytes."""
-
-Pair: TypeAlias = tuple[str, str]
-"""The nodes of one layer, by key, whose values have one shape and kind of type in both models."""
-
-
-@dataclass(frozen=True, slots=True)
-class Values:
-    """The values of a model: its outputs in order, and the first output of each node by key.
-
-    `nodes` is its node table, with or without times. `makers` are the keys of the nodes that
-    compute the outputs, by the names of the outputs.
-    """
-
-    label: str
-    nodes: pd.DataFrame = field(repr=False)
-    outputs: Sequence[tuple[str, Any]] = field(repr=False)
-    by_node: Mapping[str, Any] = field(repr=False)
-    makers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,37 +110,93 @@ def sqnr(rms_share: "pd.Series[float]") -> list[float]:
     ]
 
 
-def pairs(first: Values, second: Values) -> Sequence[Pair]:
-    """Returns the last nodes with values of one shape and kind of each layer of both models."""
-    return [pair for pair, _ in _layers(first, second)]
+class TensorDifferences:
+    """The differences of tensors of a second model from those of a first, each computed once.
 
+    `precisions` are those of the nodes of the second model, by key.
+    """
 
-def _layers(first: Values, second: Values) -> list[tuple[Pair, Sequence[str]]]:
-    """Returns the pair of each layer, and the keys of all nodes that it has in the second model."""
-    tables = (first.nodes, second.nodes)
-    layers = list[tuple[Pair, Sequence[str]]]()
-    for layer in align([layer_rows(nodes) for nodes in tables]):
-        ours, theirs = (
-            [str(nodes["node"].iloc[index]) for index in reversed(indices)]
-            for nodes, indices in zip(tables, layer.rows, strict=True)
+    def __init__(
+        self,
+        first: Values,
+        second: Values,
+        tolerance: Tolerance,
+        precisions: Mapping[str, Precision] | None = None,
+    ) -> None:
+        self._first, self._second = first, second
+        self._tolerance = tolerance
+        self._precisions = precisions or {}
+        self._of_nodes: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def agree(self, key: str, other: str) -> bool:
+        """Whether the values of two nodes are within tolerance."""
+        return not self._of_pair(key, other)["fault"]
+
+    def are_close(self, key: str, other: str) -> bool:
+        """Whether the values of two nodes are nearly the same, within tolerance or not."""
+        share = self._of_pair(key, other)["rms_share"]
+        return share is not None and share < _CLOSE
+
+    def _of_pair(self, key: str, other: str) -> dict[str, Any]:
+        if (key, other) not in self._of_nodes:
+            self._of_nodes[key, other] = _difference(
+                self._first.by_node[key],
+                self._second.by_node[other],
+                self._tolerance,
+                self._precisions.get(other),
+            )
+        return self._of_nodes[key, other]
+
+    @cached_property
+    def outputs(self) -> list[dict[str, Any]]:
+        """The rows of the outputs, in order, without what made them."""
+        deepest = max(self._precisions.values(), key=lambda each: each.depth, default=None)
+        return [
+            {"output": name, "output_b": other}
+            | _difference(ours, theirs, self._tolerance, deepest)
+            for (name, ours), (other, theirs) in zip(
+                self._first.outputs, self._second.outputs, strict=False
+            )
+        ]
+
+    def numbers(
+        self, pairs: Sequence[TensorPair], own: Mapping[str, Difference] | None = None
+    ) -> Numbers:
+        """Returns the differences of these pairs and of the outputs.
+
+        `own` are the differences of the nodes of the second model where they read the values of the
+        first, by key.
+        """
+        first, second = self._first, self._second
+        layers = []
+        for pair in pairs:
+            row: dict[str, Any] = {"layer": pair.first, "layer_b": pair.second}
+            row |= {"own": None, "own_fault": ""}
+            row |= self._of_pair(pair.first, pair.second)
+            if own is not None and pair.second in own:
+                row |= {"own": own[pair.second].max_share, "own_fault": own[pair.second].fault}
+            layers.append(row)
+        layer_of = {node: pair.first for pair in pairs for node in pair.layer}
+        layer_of |= {pair.second: pair.first for pair in pairs}
+        outputs = [
+            row | {"made_by": layer_of.get(second.makers.get(row["output_b"], ""))}
+            for row in self.outputs
+        ]
+        notes: tuple[str, ...] = ()
+        if len(first.outputs) != len(second.outputs):
+            notes = (
+                f"{first.label} has {len(first.outputs)} outputs and {second.label} "
+                f"{len(second.outputs)}: the first ones are compared",
+            )
+        return Numbers(
+            first=first.label,
+            second=second.label,
+            tolerance=self._tolerance,
+            layers=_frame(layers, ("layer", "layer_b", "own"), "own_fault"),
+            outputs=_frame(outputs, ("output", "output_b", "made_by")),
+            is_isolated=own is not None,
+            notes=notes,
         )
-        comparable = (
-            (key, other)  # a folded node has no value
-            for key in ours
-            for other in theirs
-            if _is_comparable(first.by_node.get(key), second.by_node.get(other))
-        )
-        pair = next(comparable, None)
-        if pair is not None:
-            layers.append((pair, theirs))
-    return layers
-
-
-def _is_comparable(a: Any, b: Any) -> bool:
-    """Whether two values are arrays of one shape, of one type or both of floats."""
-    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.shape != b.shape:
-        return False
-    return a.dtype == b.dtype or bool(rounding(a.dtype) and rounding(b.dtype))
 
 
 def numbers(
@@ -164,42 +206,9 @@ def numbers(
     precisions: Mapping[str, Precision] | None = None,
     own: Mapping[str, Difference] | None = None,
 ) -> Numbers:
-    """Compares the layers and the outputs of two models.
-
-    `precisions` are those of the nodes of the second model, and `own` their differences where they
-    read the values of the first; both by key.
-    """
-    exact, common = precisions or {}, _layers(first, second)
-    layers = []
-    for (key, other), _ in common:
-        row = {"layer": key, "layer_b": other, "own": None, "own_fault": ""} | _difference(
-            first.by_node[key], second.by_node[other], tolerance, exact.get(other)
-        )
-        if own is not None and other in own:
-            row |= {"own": own[other].max_share, "own_fault": own[other].fault}
-        layers.append(row)
-    layer_of = {node: key for (key, _), nodes in common for node in nodes}
-    deepest = max(exact.values(), key=lambda each: each.depth, default=None)
-    outputs = [
-        {"output": name, "output_b": other, "made_by": layer_of.get(second.makers.get(other, ""))}
-        | _difference(ours, theirs, tolerance, deepest)
-        for (name, ours), (other, theirs) in zip(first.outputs, second.outputs, strict=False)
-    ]
-    notes: tuple[str, ...] = ()
-    if len(first.outputs) != len(second.outputs):
-        notes = (
-            f"{first.label} has {len(first.outputs)} outputs and {second.label} "
-            f"{len(second.outputs)}: the first ones are compared",
-        )
-    return Numbers(
-        first=first.label,
-        second=second.label,
-        tolerance=tolerance,
-        layers=_frame(layers, ("layer", "layer_b", "own"), "own_fault"),
-        outputs=_frame(outputs, ("output", "output_b", "made_by")),
-        is_isolated=own is not None,
-        notes=notes,
-    )
+    """Compares the layers and the outputs of two models, as `TensorDifferences` does."""
+    differences = TensorDifferences(first, second, tolerance, precisions)
+    return differences.numbers(tensor_pairs(first, second, differences.agree), own)
 
 
 def in_type_of(first: Any, second: Any) -> Any:

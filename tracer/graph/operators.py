@@ -255,6 +255,17 @@ def channel_axes(graph: onnx.GraphProto) -> dict[str, int]:
     return axes
 
 
+def reads_by_main_node(model: Model) -> Mapping[str, set[str]]:
+    """Returns the names of the tensors that each node of the main graph reads, also in bodies."""
+    read: dict[str, set[str]] = defaultdict(set)
+    for node in model.nodes:
+        outermost = node
+        while outermost.scope.owner is not None:
+            outermost = outermost.scope.owner
+        read[outermost.key].update(node.inputs)
+    return read
+
+
 def precisions(
     model: Model,
     values: Mapping[str, Any],
@@ -269,12 +280,7 @@ def precisions(
     the number of operators on the longest way to it. Both begin anew behind tensors that are
     `given`: their readers get equal values.
     """
-    read: dict[str, set[str]] = defaultdict(set)  # by nodes of the main graph, in bodies too
-    for node in model.nodes:
-        outermost = node
-        while outermost.scope.owner is not None:
-            outermost = outermost.scope.owner
-        read[outermost.key].update(node.inputs)
+    read = reads_by_main_node(model)
     found: dict[str, Precision] = {}
     for node in model.nodes:
         if node.scope.path:

@@ -13,15 +13,14 @@ from tracer import metrics
 from tracer.analyzers.compare.numbers import (
     Numbers,
     Scores,
-    Values,
-    in_type_of,
     numbers,
-    pairs,
     scores_of,
     unshared,
 )
+from tracer.analyzers.compare.tensor_pairs import Values
 from tracer.analyzers.table import node_table
 from tracer.api.compare import SideSettings
+from tracer.api.compare.layer_values import LayerComparison
 from tracer.api.compare.naming import Arrays
 from tracer.api.compare.sides import (
     FrameworkSide,
@@ -43,8 +42,6 @@ from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.inputs.feedset import FeedSet, check_feeds
 from tracer.inputs.request import Samples
-from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.observers import Isolation
 from tracer.metrics import Metric, default_metric, suited
 from tracer.metrics.metric import Outputs
 from tracer.quantization.layers import within_time
@@ -115,32 +112,19 @@ def _numbers(
     """Returns the differences; if there are any, with a note on whether the weights are equal."""
     if first.model is None or second.model is None:
         return numbers(first.values, second.values, tolerance)
-    outputs = {node.key: node.outputs[0] for node in second.model.nodes if node.outputs}
-    expected = {
-        outputs[other]: in_type_of(first.values.by_node[key], second.values.by_node[other])
-        for key, other in pairs(first.values, second.values)
-    }
-    by_tensor = {outputs[key]: value for key, value in second.values.by_node.items()}
-    products = {**first.products, **second.products}
-    isolation = Isolation(second.model, expected, tolerance, products, by_tensor)
-    isolated, obstacle = None, ""  # what each layer differs by on the values of the first side
-    releases = {side.release for side in (first.side, second.side) if isinstance(side, OnnxSide)}
-    try:
-        if len(releases) < 2:  # the interpreter is that of all releases
-            interpreter = Interpreter(second.model, observers=[isolation], late_kernels=True)
-            interpreter.run(None, second.feeds)
-            isolated = isolation.differences
-    except TracerError as error:
-        obstacle = f"layers are not run on the values of {first.side.label}: {error.what}"
-    exact = operators.precisions(second.model, by_tensor, products=products)
-    by_node = {key: exact[name] for key, name in outputs.items() if name in exact}
-    result = numbers(first.values, second.values, tolerance, by_node, isolated)
     quantised = [operators.has_rounded_weights(model) for model in (first.model, second.model)]
+    releases = {run.side.release for run in (first, second) if isinstance(run.side, OnnxSide)}
+    comparison = LayerComparison(
+        first.values, second.values, second.model, second.feeds,
+        {**first.products, **second.products}, tolerance,
+    )  # fmt: skip
+    result = comparison.numbers(
+        is_isolated=len(releases) < 2,  # the interpreter is that of all releases
+        has_verdict=quantised[0] == quantised[1],
+    )
     if quantised[0] != quantised[1]:
         which = (first if quantised[0] else second).side.label
         result = replace(result, no_verdict=f"{which} is quantised and the other is not")
-    if obstacle:
-        result = replace(result, notes=(*result.notes, obstacle))
     if not result.differ:
         return result
     other, count = unshared(first.model, second.model)
@@ -228,17 +212,17 @@ def _by_node(
     tensors_by_name: Mapping[str, Any],
 ) -> Values:
     """Returns the outputs, and tensors of the main graph by the node that computes them."""
+    main = [node for node in model.nodes if not node.scope.path]
     by_node = {
         node.key: tensors_by_name[node.outputs[0]]
-        for node in model.nodes
-        if not node.scope.path and node.outputs and node.outputs[0] in tensors_by_name
+        for node in main
+        if node.outputs and node.outputs[0] in tensors_by_name
     }
     types = infer(model, FeedSet(feeds, None).shapes)
     names = [value.name for value in model.graph.output]
     named_outputs = list(zip(names, outputs, strict=True))
-    main = [node for node in model.nodes if not node.scope.path]
     made = {name: node.key for node in main for name in node.outputs if name in names}
-    return Values(label, node_table(model, types, []), named_outputs, by_node, made)
+    return Values(label, node_table(model, types, []), named_outputs, by_node, made, model)
 
 
 @dataclass(frozen=True, slots=True)
