@@ -13,9 +13,10 @@ import pytest
 import tracer
 from tests.graphs import residual
 from tracer.api import compare
-from tracer.api.compare import SideSettings
+from tracer.api.compare import SideSettings, values
 from tracer.api.compare.naming import parse, with_short_labels
 from tracer.api.compare.sides import Recorded
+from tracer.containment import signals
 from tracer.errors import InputError, UsageError
 from tracer.executors.measuring import Recorder, RunTimes
 from tracer.executors.onnxruntime.feeding import PlainSession
@@ -237,3 +238,16 @@ def test_a_sweep_of_a_model_and_of_a_trace(model, tmp_path):
     path.write_bytes(trace_file.dumps(tracer.profile(residual(), batch=[1, 2], runs=2, threads=1)))
     (kept,) = compare.sweep([str(path)], [1, 2])
     assert kept.batches == (1, 2)
+
+
+def test_the_end_of_the_time_leaves_what_was_measured(model, monkeypatch):
+    def compare_values(*of):
+        up = signals.TimeUp()
+        signals._received.append(up)
+        raise up
+
+    monkeypatch.setattr(values, "compare_values", compare_values)
+    comparison = compare.compare([model, model], settings=QUICK, tolerance=Tolerance())
+    assert [len(side.turns_us) for side in comparison.sides] == [4, 4]
+    assert not comparison.numbers and not comparison.is_incomplete and signals.ending() == ""
+    assert "values were not compared: the time of --max-seconds ended" in comparison.notes

@@ -47,6 +47,8 @@ _PASS = 8
 
 _LARGE = "weights are too large for all sides at once, so sides do not alternate within a session"
 
+_NO_TIME = "values were not compared: the time of --max-seconds ended"
+
 Blocks = list[FloatArray]
 """Median time of the runs of each block, µs: an array for each session."""
 
@@ -79,7 +81,13 @@ def compare(call: CompareArguments) -> Comparison:
             scores, unscored = values.compare_scores(named, scoring, settings, progress)
             notes += unscored
         if call.tolerance is not None and not signals.ending():
-            numbers, unequal = values.compare_values(named, arrays, settings, call.tolerance)
+            try:
+                numbers, unequal = values.compare_values(named, arrays, settings, call.tolerance)
+            except signals.TimeUp:
+                if not signals.settle():
+                    raise
+                signals.keep(True)  # the times, which are complete
+                unequal = (_NO_TIME,)
             notes += unequal
         gates = [] if call.fail_above is None else [not_slower(call.fail_above)]
         if call.fail_unless_within is not None:
