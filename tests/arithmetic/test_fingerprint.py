@@ -46,6 +46,11 @@ def test_the_fingerprint_of_this_machine_has_its_outputs(file, capsys):
     assert "the replay has the SHA-256 of the outputs" in shown
 
 
+def test_a_fingerprint_is_no_side(file, capsys):
+    assert main(["compare", str(file), str(file)]) == 3
+    assert f"Compare with it: tracer compare MODEL --machine {file}" in capsys.readouterr().err
+
+
 def test_no_weights_are_in_the_file(file):
     (print_,) = json.loads(file.read_text())["models"]
     largest = [c for c in print_["constants"].values() if np.prod(c["shape"]) > 10_000]

@@ -285,13 +285,27 @@ KINDS = (
          "Convert it to ONNX first, as tf2onnx and other converters do."),
 )  # fmt: skip
 
+_FINGERPRINT = Kind(
+    "is a fingerprint of a machine",
+    (".json",),
+    "Compare with it: tracer compare MODEL --machine {0}.",
+)
+_HEAD = 1000
+"""Characters of a fingerprint in which its first fields are."""
+
 _READING = frozenset[str]().union(*(kind.commands for kind in KINDS))
 
 
 def kind_of(text: str) -> Kind | None:
-    """Returns the kind of an existing file by the end of its name; None for any other."""
-    kinds = (kind for kind in KINDS if text.lower().endswith(kind.suffixes))
-    return next(kinds, None) if Path(text).is_file() else None
+    """Returns the kind of an existing file by its name and first lines; None for any other."""
+    if not Path(text).is_file():
+        return None
+    if text.lower().endswith(_FINGERPRINT.suffixes):
+        with Path(text).open(encoding="utf-8", errors="replace") as file:
+            head = file.read(_HEAD)
+        if '"processor"' in head and '"instructions"' in head:
+            return _FINGERPRINT
+    return next((kind for kind in KINDS if text.lower().endswith(kind.suffixes)), None)
 
 
 def refuse_other(text: str, command: str) -> None:

@@ -87,6 +87,10 @@ class SideBits:
         """What was found, in a sentence."""
         if self.exact is False:
             return f"not known: the replay has other outputs than the other machine ({self.reason})"
+        if not self.nodes:
+            outputs = f"{plural(len(self.outputs), 'output')} of equal bits"
+            found = outputs if self.is_equal else "outputs differ"
+            return f"{found}; no node is compared, as none is the same on both sides"
         if self.is_equal:
             return f"all {plural(self.nodes, 'node')} have equal bits"
         if self.first is None:

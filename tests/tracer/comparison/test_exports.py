@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
+import tracer
 from tracer.api.compare import SideSettings, naming, running, values
 from tracer.support.tolerance import Tolerance
 
@@ -174,6 +175,24 @@ def test_a_folded_normalisation_is_no_difference_though_the_convolution_keeps_it
 
     numbers = compared(paths[0], changed(paths[1], pads))
     assert (numbers.differ, numbers.first_divergence) == (True, "Conv1")
+
+
+def test_bits_of_graphs_without_a_common_name_say_so(tmp_path):
+    paths = tmp_path / "a.onnx", tmp_path / "b.onnx"
+    for path, prefix in zip(paths, ("", "other_"), strict=True):
+        model = convolutions()
+        for node in model.graph.node:
+            for names in (node.input, node.output):
+                names[:] = [name if name == "x" else prefix + name for name in names]
+        for named in (*model.graph.initializer, *model.graph.output):
+            named.name = prefix + named.name
+        onnx.save(model, path)
+    result = tracer.compare_bits(paths, settings=SETTINGS)
+    assert result.is_equal
+    (side,) = result.sides
+    assert side.sentence == (
+        "1 output of equal bits; no node is compared, as none is the same on both sides"
+    )
 
 
 class Calibration(CalibrationDataReader):
