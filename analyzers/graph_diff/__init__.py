@@ -19,6 +19,7 @@ from onnx import helper
 from tracer.analyzers.graph_diff.graph import Graph
 from tracer.analyzers.graph_diff.pairing import QUANTISED, Pairing, Readings
 from tracer.graph.model import Node
+from tracer.limits import Limits, enforced
 from tracer.records.columns import as_column
 from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
@@ -53,6 +54,11 @@ class NodeChange:
     def has_nodes(self) -> bool:
         """Whether nodes changed, and not the opset of the model."""
         return bool(self.before or self.after)
+
+
+_AXES = ("axis", "axes")
+_OF_OUTPUT = ("OneHot", "Unsqueeze")
+"""Operators whose axes are counted in the output; those of others are in the first input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,7 @@ class GraphDiff(Result):
         return f"{same}; {plural(len(self.changes), 'change')}"
 
 
+@enforced(Limits())  # once, and not for each weight that is read
 def compare_graphs(
     first: Graph,
     second: Graph,
@@ -186,10 +193,12 @@ def _differences(pairing: Pairing, number: int, partner: int) -> Iterator[str]:
     for name, slot in moved.items():  # as newer opsets have it
         values = second.stored(others[slot])
         is_equal = values is not None and np.array_equal(before[name], values)
+        is_equal |= _are_equal_axes(name, (first, ours, before[name]), (second, theirs, values))
         yield f"{name} is an input, no attribute{'' if is_equal else ', and has other values'}"
     for name in sorted({*before, *after} - moved.keys()):
         old, new = before.get(name), after.get(name)
-        if old != new and not (_is_usual(name, old) and _is_usual(name, new)):
+        is_same = old == new or (_is_usual(name, old) and _is_usual(name, new))
+        if not is_same and not _are_equal_axes(name, (first, ours, old), (second, theirs, new)):
             yield f"{name} {_text_of(old)} → {_text_of(new)}"
     for slot in sorted({*weights, *others} - {*moved.values()}):
         if slot in weights and slot not in others and not any(theirs.inputs[slot:]):
@@ -197,7 +206,10 @@ def _differences(pairing: Pairing, number: int, partner: int) -> Iterator[str]:
         elif slot not in weights or slot not in others:
             yield f"{_slot(theirs, slot)} is {'no longer' if slot in weights else 'now'} constant"
         elif difference := _of_constants(pairing, weights[slot], others[slot]):
-            yield f"{_slot(theirs, slot)}: {difference}"
+            name = _slot(theirs, slot)
+            old, new = first.stored(weights[slot]), second.stored(others[slot])
+            if not _are_equal_axes(name, (first, ours, old), (second, theirs, new)):
+                yield f"{name}: {difference}"
     for slot, name in second.reads(number):
         read = {other for at, other in first.reads(partner) if at == slot}
         is_paired = name in pairing.tensors or name in pairing.equal
@@ -211,6 +223,22 @@ def _differences(pairing: Pairing, number: int, partner: int) -> Iterator[str]:
     ]
     if all(types) and types[0].partition("[")[0] != types[1].partition("[")[0]:
         yield " → ".join(each.partition("[")[0] for each in types)
+
+
+def _are_equal_axes(name: str, *sides: tuple[Graph, Node, Any]) -> bool:
+    """Whether an attribute or input has the same axes, which may be counted from the end.
+
+    Each side has the graph, the node and the values.
+    """
+    told = []
+    for graph, node, values in sides:
+        of = node.outputs if node.op_type in _OF_OUTPUT else node.inputs
+        tensor = graph.tensors[0].get(of[0])
+        rank = np.asarray(tensor).ndim
+        if name not in _AXES or values is None or not rank:
+            return False
+        told.append(np.asarray(values) % rank)
+    return bool(np.array_equal(told[0], told[1]))
 
 
 def _slot(node: Node, slot: int) -> str:

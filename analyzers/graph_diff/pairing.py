@@ -30,14 +30,14 @@ def equal_tensors(first: Graph, second: Graph, rounded: bool) -> Readings:
     chance, may not. Tensors of the same bits are compared once.
     """
     ours, theirs = _kinds(first), _kinds(second)
-    found = [dict.fromkeys(range(len(ours)), tensor_match.SAME_SHAPE) for _ in theirs]
+    found = [dict[int, int]() for _ in theirs]
     for run in range(len(first.tensors)):
         told = {number: kind.tensors[run] for number, kind in enumerate(theirs)}
         candidates = tensor_match.Candidates(told, rounded)
         here = [dict[int, int]() for _ in theirs]
         for number, kind in enumerate(ours):
             for other in candidates.near(kind.tensors[run]):
-                before = found[other].get(number)
+                before = found[other].get(number) if run else tensor_match.SAME_SHAPE
                 if before is None:
                     continue
                 reading = tensor_match.match(told[other], kind.tensors[run])

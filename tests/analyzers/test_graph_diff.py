@@ -217,6 +217,23 @@ def test_an_attribute_that_becomes_an_input_and_an_input_that_goes(tmp_path):
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize(("axis", "changes"), [(-2, 0), (3, 0), (-1, 1), (1, 1)])
+def test_axes_that_are_counted_from_the_end_are_no_change(tmp_path, axis, changes):
+    """numpy says whether both are one axis: of attributes and of inputs, of inputs and outputs."""
+
+    def graph(axis):
+        text = f"""<ir_version: 8, opset_import: ["": 18]> g (float[2,1,3,1,1] x) => (float[M] y)
+        <int64[1] axes = {{{axis}}}, int64[1] flat = {{-1}}>
+        {{ a = Squeeze (x, axes) b = Unsqueeze (a, axes) c = Softmax <axis = {axis}> (b)
+           d = ReduceSum (c, axes) y = Reshape (d, flat) }}"""
+        return onnx.parser.parse_model(text)
+
+    assert (np.lib.array_utils.normalize_axis_index(axis, 5) != 3) == bool(changes)
+    onnx.save(graph(3), tmp_path / "first.onnx")
+    result = found(tmp_path / "first.onnx", graph(axis), tmp_path)
+    assert bool(result.changes) == bool(changes)
+
+
 def test_traces_of_both_give_times_and_a_report_shows_both(tmp_path):
     first, second = tmp_path / "a.onnx", tmp_path / "b.onnx"
     onnx.save(onnx.load(path_of("lenet/lenet")), first)

@@ -21,6 +21,7 @@ from tracer.analyzers.compare.views.tables import (
     interval,
     layers_table,
     numbers_table,
+    paired_note,
     ratio,
     scores_table,
     subgraph_tables,
@@ -202,7 +203,9 @@ def _totals_table(result: Comparison) -> pages.Table:
         pages.number_column("batch", "batch", count, 13),
         pages.name_column("executor", "executor", 14),
     )
-    below = list(_time_lines(result))
+    totals = result.totals
+    times_us = (totals["time_us"].iloc[0], totals["time_us"], totals["ratio"])
+    below = [*_time_lines(result), *paired_note([times_us])]
     known = rows.dropna(subset="params")
     if result.layers is not None and known["params"].nunique() > 1:
         pairs = zip(known["letter"], known["params"], strict=True)

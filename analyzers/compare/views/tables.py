@@ -1,8 +1,9 @@
 """The tables of a comparison: layers, compiled subgraphs, scores, and numbers."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,6 +36,9 @@ _CHANGES = ("change_us_b", "change_low_us_b", "change_high_us_b")
 _LISTED = 10
 
 _WORK = (("MACs", "macs"), ("parameters", "params"))
+
+_ROUNDED = 0.01
+"""Share by which the ratio of two times of three digits differs through their rounding."""
 
 _DIFFERING = 3
 """Layers that are shown of those whose values differ: differences spread from the first on."""
@@ -82,6 +86,9 @@ def layers_table(result: Comparison, rows: pd.DataFrame) -> Table:
 def _layer_lines(result: Comparison, rows: pd.DataFrame) -> Iterator[str]:
     ends = [letter(index) for index in range(len(result.sides))]
     everyone = "".join(ends).upper()
+    yield from paired_note(
+        (rows["time_us_a"], rows[f"time_us_{e}"], rows[f"ratio_{e}"]) for e in ends[1:]
+    )
     for end in ends[1:]:
         tested = int(rows[f"p_{end}"].notna().sum())
         significant = int(rows[f"significant_{end}"].sum())
@@ -115,6 +122,18 @@ def _layer_lines(result: Comparison, rows: pd.DataFrame) -> Iterator[str]:
                 cells.append(f"{printable(row[result.by])} {' and '.join(amounts)}")
         if cells:
             yield f"{what} differ: {_listing(cells)}"
+
+
+def paired_note(sides: Iterable[tuple[Any, Any, Any]]) -> Iterator[str]:
+    """Says why ratios are others than those of the times beside them, where some clearly are.
+
+    Each side has the times of A, its own times and its ratios to A.
+    """
+    if any((abs(time / first / ratio - 1) > _ROUNDED).any() for first, time, ratio in sides):
+        yield (
+            "÷ A and Δ compare runs that took turns, so that noise common to both cancels out; "
+            "the times are means of each side"
+        )
 
 
 def _sum_text(each: LayerSum) -> str:

@@ -11,7 +11,7 @@ import pytest
 import tracer
 from tests.analyzers.compare.tables import nodes, shaken, side
 from tests.graphs import residual
-from tracer.analyzers.compare import compare
+from tracer.analyzers.compare import compare, contrast
 from tracer.analyzers.compare import total_table as totals_of
 from tracer.analyzers.compare.numbers import Values, numbers
 from tracer.analyzers.compare.sides import measured_side, recorded_side
@@ -43,6 +43,20 @@ def test_the_one_layer_that_is_slower_is_found_and_no_other():
     total = comparison.totals.iloc[1]
     assert total["ratio"] == pytest.approx(175 / 165, rel=0.01)
     assert total["significant"]
+
+
+def test_a_ratio_that_is_not_that_of_the_times_beside_it_is_explained():
+    """Turns are compared in pairs, so the median ratio is not the ratio of the medians."""
+    one = side("a", ROWS, shaken(TIMES, spread=0))
+    a = np.array([100.0, 200.0, 300.0])
+    for b, is_said in (([150.0, 210.0, 330.0], True), ([110.0, 220.0, 330.0], False)):
+        walls = [contrast.of_blocks([of] * 4) for of in (a, np.array(b))]
+        sides = [replace(one, label=n, wall=w) for n, w in zip("ab", walls, strict=True)]
+        comparison = compare(sides)
+        ratio = comparison.totals["ratio"].iloc[1]
+        assert ratio == pytest.approx(np.median(np.array(b) / a))
+        assert is_said == (abs(ratio - np.median(b) / np.median(a)) > 0.01)
+        assert ("compare runs that took turns" in render(comparison, "md").decode()) == is_said
 
 
 @pytest.mark.nightly
