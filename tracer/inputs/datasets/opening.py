@@ -14,7 +14,7 @@ from tracer.inputs.datasets import DEFAULT_FOLDER
 from tracer.inputs.datasets.archive import open_archive, open_folder
 from tracer.inputs.datasets.batch import Batch, SampleLayout, SampleSource, image_input
 from tracer.inputs.datasets.dataset import Dataset, Description, choose_samples
-from tracer.inputs.datasets.images import open_image_folder
+from tracer.inputs.datasets.image_folder import open_image_folder
 from tracer.inputs.datasets.parquet import open_parquet
 from tracer.inputs.datasets.sets import Split, names, read
 from tracer.inputs.datasets.tar_files import open_tars
