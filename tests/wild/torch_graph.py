@@ -105,6 +105,7 @@ def _unsqueezed(options, x, axes=None):
 _OPERATORS = {
     "Add": lambda options, a, b: a + b,
     "AveragePool": _averaged,
+    "Constant": lambda options: _tensor(numpy_helper.to_array(options["value"])),
     "Conv": _convolved,
     "DequantizeLinear": _dequantized,
     "Flatten": lambda options, x: x.flatten(options.get("axis", 1)),

@@ -15,8 +15,8 @@ ways, so that their results must need no rounding; and as some runtimes leave ou
 front of an Add, it must round no halves. Two quantisers in a row are merged, so they must be equal.
 
 The proof holds for finite inputs, and for runtimes that add the products of a convolution (with no
-Winograd or Fourier transform, and no float16) and round as ONNX says, halves to even. The sign of
-a zero is not covered where an output is not dequantised.
+Winograd or Fourier transform, and no float16) and round inputs as ONNX says, halves to even:
+OpenVINO adds their zero point first. The sign of a zero is not covered in quantised outputs.
 """
 
 import math
