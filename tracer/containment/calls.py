@@ -131,8 +131,11 @@ def _idle_worker() -> Worker:
         folder = os.getcwd()  # noqa: PTH109 - as text
     environment = {name: text for name, text in os.environ.items() if name != _PER_TEST}
     around = os.getpid(), environment, folder, list(sys.path), cores
-    while _idle:
-        worker = _idle.pop()
+    while True:
+        try:
+            worker = _idle.pop()
+        except IndexError:  # none is left, or another thread took the last one
+            break
         if worker.around == around and worker.is_alive:
             return worker
         if worker.around[0] == os.getpid():  # else it belongs to the process that forked this one
