@@ -11,15 +11,15 @@ from onnx import helper
 from tests.examples import examples
 from tracer.arithmetic import runs
 from tracer.arithmetic.kernel import Kernel, are_equal, reveal
-from tracer.arithmetic.replays import KnownRules, nchwc, replay_of
+from tracer.arithmetic.replays import KnownRules, conv, replay_of
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
 from tracer.inputs.request import make_feeds
 
 FLOAT = np.dtype(np.float32)
 MODELS = Path(__file__).parents[2] / "models"
-DOMAINS = {"Conv": "", "FusedConv": "com.microsoft", "blocks": nchwc.DOMAIN}
-OPSETS = {"": 17, "com.microsoft": 1, nchwc.DOMAIN: 1}
+DOMAINS = {"Conv": "", "FusedConv": "com.microsoft", "blocks": conv.DOMAIN}
+OPSETS = {"": 17, "com.microsoft": 1, conv.DOMAIN: 1}
 
 
 def convolution(form, x, w, extras=(), threads=1, attributes=None):
@@ -59,7 +59,7 @@ def forms(draw):
     """Draws a convolution: form, shapes, attributes, what else is added, threads."""
     form = draw(st.sampled_from([*DOMAINS]))
     rank = 2 if form == "blocks" else draw(st.sampled_from([1, 2, 2, 3]))
-    block = nchwc.block_size() if form == "blocks" else 1
+    block = conv.block_size() if form == "blocks" else 1
     group = draw(st.sampled_from([1, 1, 2, 4]))
     channels, maps = (draw(st.integers(1, 3 if block > 1 else 40)) for _ in range(2))
     if block > 1 and group == 1 and draw(st.booleans()):  # the kernel for images
@@ -160,5 +160,5 @@ def test_convolutions_of_models_have_the_bits_of_onnxruntime(name, level, thread
     ],
 )
 def test_moves_into_blocks_of_channels_have_the_bits_of_onnxruntime(op_type, shape, attributes):
-    node = helper.make_node(op_type, ["x"], ["y"], domain=nchwc.DOMAIN, **attributes)
+    node = helper.make_node(op_type, ["x"], ["y"], domain=conv.DOMAIN, **attributes)
     assert_equal_bits(Kernel(node, {"x": (FLOAT, shape)}, {}, OPSETS))

@@ -16,7 +16,7 @@ from tests.arithmetic import tutorial
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import render
 from tracer.arithmetic import fingerprint, runs
-from tracer.arithmetic.replays import nchwc
+from tracer.arithmetic.replays import conv
 from tracer.cli import main
 from tracer.errors import InputError
 from tracer.executors.settings import OrtSettings
@@ -83,7 +83,7 @@ def test_weights_in_blocks_of_another_processor_are_recipes(block):
     padded[:20] = weights
     pool = fingerprint.by_digest([weights])
     blocks = _blocked(padded, block)
-    assert np.array_equal(nchwc.weights_from_blocks(blocks, block), padded)
+    assert np.array_equal(conv.weights_from_blocks(blocks, block), padded)
     recipe = fingerprint.recipe_of(blocks, pool)
     assert (recipe.block, recipe.inner) == (block, block)
     assert fingerprint.follow(recipe, pool).tobytes() == blocks.tobytes()

@@ -8,7 +8,7 @@ import tracer
 from tests.arithmetic.test_runs import parse
 from tracer.arithmetic import causes, runs, sums
 from tracer.arithmetic.kernel import Rule
-from tracer.arithmetic.replays import KnownRules, nchwc
+from tracer.arithmetic.replays import KnownRules, conv
 from tracer.executors.settings import OrtSettings
 from tracer.inputs.request import make_feeds
 
@@ -126,7 +126,7 @@ def test_a_fact_that_was_changed_is_the_cause(net, op_type, change, cause, rules
         facts = change(rule.facts) if callable(change) else {**rule.facts, **change}
         return Rule("another rule", facts)
 
-    block = nchwc.block_size()
+    block = conv.block_size()
     here = causes.Side(model, graph, rules.of, graph.runner()(feeds), block)
     replayed = runs.replay_graph(graph, there, feeds, keep=True).values
     first, _ = causes.first_difference(here, causes.Side(model, graph, there, replayed, block))

@@ -18,7 +18,7 @@ import onnx
 from tracer.arithmetic import runs
 from tracer.arithmetic.fingerprint import digest
 from tracer.arithmetic.kernel import Facts, NotKnown, Rule, are_equal
-from tracer.arithmetic.replays import nchwc
+from tracer.arithmetic.replays import conv
 from tracer.arithmetic.trees import ADD, BEGIN, SCALE, tree_of_program
 from tracer.executors.onnxruntime import kernel_nodes
 from tracer.graph.model import Model
@@ -259,7 +259,7 @@ class Side:
         for node in self.graph.nodes:
             if node.op_type == "ReorderOutput":
                 continue
-            if node.domain == nchwc.DOMAIN:  # named after the tensor
+            if node.domain == conv.DOMAIN:  # named after the tensor
                 names[node.output[0]] = node.name.removesuffix(_SUFFIX)
             elif any(name in names for name in node.input):
                 key = kernel_nodes.original(self.model, node.name)
@@ -280,7 +280,7 @@ class Side:
         """Returns the value of a tensor, without blocks of channels."""
         value = (self.values if values is None else values)[tensor]
         in_blocks = tensor in self.names and value.ndim > 2 and value.shape[1] % self.block == 0
-        return nchwc.from_blocks(value, self.block) if in_blocks else value
+        return conv.from_blocks(value, self.block) if in_blocks else value
 
 
 def overlap(x: Any, y: Any, batches: bool, padded: bool) -> tuple[Any, Any]:
@@ -426,7 +426,7 @@ class _Region:
         kinds = [Counter((n.domain, n.op_type) for n in nodes) for nodes in self._nodes]
         if kinds[0] != kinds[1]:
             return LAYOUT
-        are_blocks = any(node.domain == nchwc.DOMAIN for node in self._nodes[0])
+        are_blocks = any(node.domain == conv.DOMAIN for node in self._nodes[0])
         if self._first.block != self._second.block and are_blocks:
             return ""
         stored = [

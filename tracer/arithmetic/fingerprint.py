@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 
 from tracer.arithmetic import runs
 from tracer.arithmetic.kernel import Kernel, NotKnown, Rule
-from tracer.arithmetic.replays import nchwc
+from tracer.arithmetic.replays import conv
 from tracer.errors import InputError
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model
@@ -44,7 +44,7 @@ def observe(models: tuple[ModelPrint, ...]) -> Fingerprint:
     """Returns the fingerprint of this machine with these models."""
     return Fingerprint(
         FORMAT, environment.cpu_model(), loaded("machine_code").instruction_set(), ort.__version__,
-        dict(environment.versions()), nchwc.block_size(), models,
+        dict(environment.versions()), conv.block_size(), models,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from tracer.analyzers.cost.count import (
 from tracer.analyzers.cost.rules import reduction
 from tracer.analyzers.cost.rules.normalization import SCALE, root_mean_square
 from tracer.analyzers.cost.rules.quantization import zero_points
+from tracer.graph.operators import MICROSOFT
 
 
 @counts("Attention", settings=(3, 6))
@@ -93,7 +94,7 @@ def rotary(op: Operation, width: int) -> Count:
 
 
 @counts("LinearAttention", settings=(3,))
-@counts("LinearAttention", domain="com.microsoft", settings=(3,))
+@counts("LinearAttention", domain=MICROSOFT, settings=(3,))
 def _linear(op: Operation) -> Count:
     """Counts the recurrence of the specification, token by token, for any size of chunks."""
     batch, tokens = op.input(0).shape[:2]
@@ -112,15 +113,12 @@ def _linear(op: Operation) -> Count:
     return (read + update * heads) * (batch * tokens) + gates
 
 
-_MICROSOFT = "com.microsoft"
-
-
-@counts("Attention", domain=_MICROSOFT, settings=(3, 6))
+@counts("Attention", domain=MICROSOFT, settings=(3, 6))
 def _projected_attention(op: Operation) -> Count:
     return _projected(op, mask=3, past=4, bias=5)
 
 
-@counts("QAttention", domain=_MICROSOFT, settings=(3, 4, 5, 6, 7))
+@counts("QAttention", domain=MICROSOFT, settings=(3, 4, 5, 6, 7))
 def _quantised_attention(op: Operation) -> Count:
     projected = op.input(0).size // op.input(0).shape[-1] * op.input(1).shape[-1]
     offsets = zero_points(op, ((0, 6), (1, 7)))
@@ -141,7 +139,7 @@ def _projected(op: Operation, mask: int, past: int, bias: int | None) -> Count:
     return projection + scaled_dot_product(scores, sizes[0] // heads, sizes[2] // heads, masks)
 
 
-@counts("MultiHeadAttention", domain=_MICROSOFT, settings=(4, 8, 9))
+@counts("MultiHeadAttention", domain=MICROSOFT, settings=(4, 8, 9))
 def _multi_head(op: Operation) -> Count:
     query = op.input(0).shape
     heads = op.integer("num_heads", 1)
@@ -157,7 +155,7 @@ def _multi_head(op: Operation) -> Count:
     return bias + scaled_dot_product(scores, width, value_width, masks)
 
 
-@counts("DecoderMaskedMultiHeadAttention", domain=_MICROSOFT, settings=(3, 7, 8, 9))
+@counts("DecoderMaskedMultiHeadAttention", domain=MICROSOFT, settings=(3, 7, 8, 9))
 def _decoder(op: Operation) -> Count:
     """Counts one new token over the tokens before it, or over keys that come as heads."""
     heads = op.integer("num_heads", 1)
@@ -201,7 +199,7 @@ def _tokens_of(cache: Operand, tokens: int) -> Bytes:
     return cache.nbytes * min(tokens, rows) // max(rows, 1)
 
 
-@counts("GroupQueryAttention", domain=_MICROSOFT, moves=_group_query_traffic,
+@counts("GroupQueryAttention", domain=MICROSOFT, moves=_group_query_traffic,
         settings=(5, 6, 7, 8, 9, 12, 13))  # fmt: skip
 def _group_query(op: Operation) -> Count:
     batch, tokens, features = op.input(0).shape
@@ -247,7 +245,7 @@ def _past(op: Operation, index: int, axis: int) -> int:
     return op.input(index).shape[axis]
 
 
-@counts("RotaryEmbedding", domain=_MICROSOFT, settings=(1, 2, 3),
+@counts("RotaryEmbedding", domain=MICROSOFT, settings=(1, 2, 3),
         moves=partial(rotary_traffic, tables=(2, 3)))  # fmt: skip
 def _rotary_embedding(op: Operation) -> Count:
     """Counts X [B, S, H E] or [B, H, S, E]; tables are half as wide as the rotated part."""

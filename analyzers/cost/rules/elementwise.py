@@ -1,6 +1,8 @@
 """Operators that compute each output element from one element of each input, and activations.
 
 A function of several steps counts as its formula in the ONNX specification, with constants folded.
+Optimizers of training (ai.onnx.preview.training) count for each weight that they update; rates that
+are the same for all weights are not counted.
 """
 
 from tracer.analyzers.cost.count import (
@@ -13,6 +15,7 @@ from tracer.analyzers.cost.count import (
     per_output,
 )
 from tracer.analyzers.cost.rules import reduction
+from tracer.graph.operators import MICROSOFT
 
 ONE = Count(other=1)
 
@@ -41,6 +44,9 @@ PER_ELEMENT: dict[str, Count] = {
 }
 
 _ALSO = {"silu": "Swish", "swish": "Swish", "QuickGelu": "Swish", "Silu": "Swish"}
+_TRAINING = "ai.onnx.preview.training"
+
+_DECAY = Count(adds=1, muls=1)  # G + norm_coefficient X
 
 
 def per_element(name: str) -> Count:
@@ -125,26 +131,61 @@ def swish(alpha: float) -> Count:
     return PER_ELEMENT["Sigmoid"] + Count(muls=1 + (alpha != 1.0))
 
 
-_MICROSOFT = "com.microsoft"
-
-counts("Gelu", domain=_MICROSOFT)(per_output(PER_ELEMENT["Gelu"]))
-counts("BiasGelu", domain=_MICROSOFT)(per_output(Count(adds=1) + PER_ELEMENT["Gelu"]))
-counts("BiasAdd", domain=_MICROSOFT)(per_output(Count(adds=2)))
-counts("BiasSoftmax", domain=_MICROSOFT)(per_output(Count(adds=1) + reduction.PER_ELEMENT))
+counts("Gelu", domain=MICROSOFT)(per_output(PER_ELEMENT["Gelu"]))
+counts("BiasGelu", domain=MICROSOFT)(per_output(Count(adds=1) + PER_ELEMENT["Gelu"]))
+counts("BiasAdd", domain=MICROSOFT)(per_output(Count(adds=2)))
+counts("BiasSoftmax", domain=MICROSOFT)(per_output(Count(adds=1) + reduction.PER_ELEMENT))
 
 
-@counts("FastGelu", domain=_MICROSOFT)
+@counts("FastGelu", domain=MICROSOFT)
 def _fast_gelu(op: Operation) -> Count:
     return (Count(adds=int(op.has(1))) + PER_ELEMENT["FastGelu"]) * op.output().size
 
 
-@counts("QuickGelu", domain=_MICROSOFT)
+@counts("QuickGelu", domain=MICROSOFT)
 def _quick_gelu(op: Operation) -> Count:
     return swish(op.number("alpha", 1.702)) * op.output().size
 
 
-@counts("BiasSplitGelu", domain=_MICROSOFT)
+@counts("BiasSplitGelu", domain=MICROSOFT)
 def _bias_split_gelu(op: Operation) -> Count:
     """Adds a bias to both halves, and multiplies one half by the Gelu of the other."""
     gated = PER_ELEMENT["Gelu"] + Count(muls=1)
     return Count(adds=op.input(0).size) + gated * op.output().size
+
+
+@counts("Adagrad", domain=_TRAINING, settings=(0, 1))
+def _adagrad(op: Operation) -> Count:
+    """H + G G; X - rate G / (sqrt(H) + epsilon)."""
+    return (_regularised(op) + Count(adds=3, muls=2, other=2)) * _weights(op, tensors=3)
+
+
+@counts("Adam", domain=_TRAINING, settings=(0, 1))
+def _adam(op: Operation) -> Count:
+    """Averages of G and G G; X - rate V / (sqrt(H) + epsilon), and a decay of the result."""
+    decay = Count(muls=1) if op.number("norm_coefficient_post", 0.0) else Count()
+    each = Count(adds=4, muls=6, other=2) + decay
+    return (_regularised(op) + each) * _weights(op, tensors=4)
+
+
+@counts("Momentum", domain=_TRAINING, settings=(0, 1))
+def _momentum(op: Operation) -> Count:
+    """alpha V + beta G; X - rate V, or with Nesterov's momentum X - rate (G + alpha V)."""
+    look_ahead = Count(adds=1, muls=1) if op.text("mode", "standard") == "nesterov" else Count()
+    each = Count(adds=2, muls=3) + look_ahead
+    return (_regularised(op) + each) * _weights(op, tensors=3)
+
+
+@counts("Gradient", domain=_TRAINING)
+def _gradient(op: Operation) -> Count:
+    raise UnknownWorkError("it differentiates a graph, whose backward nodes are not in the model")
+
+
+def _regularised(op: Operation) -> Count:
+    return _DECAY if op.number("norm_coefficient", 0.0) else Count()
+
+
+def _weights(op: Operation, tensors: int) -> int:
+    """Returns the weights; after rate and step, inputs are `tensors` groups, weights first."""
+    count = (len(op.node.inputs) - 2) // tensors
+    return sum(op.input(index).size for index in range(2, 2 + count))

@@ -16,6 +16,7 @@ from tracer.analyzers.cost.count import (
 )
 from tracer.analyzers.cost.rules import reduction
 from tracer.analyzers.cost.rules.elementwise import PER_ELEMENT
+from tracer.graph.operators import MICROSOFT
 from tracer.support.types import Array
 
 _ML = "ai.onnx.ml"
@@ -160,10 +161,10 @@ _END = Count(muls=2, other=7)
 """Work at the end of a hash: two products, three shifts, four exclusive ors."""
 
 counts("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch")(no_work)
-counts("Tokenizer", domain="com.microsoft")(no_work)
+counts("Tokenizer", domain=MICROSOFT)(no_work)
 
 
-@counts("MurmurHash3", domain="com.microsoft")
+@counts("MurmurHash3", domain=MICROSOFT)
 def _hash(op: Operation) -> Count:
     keys = op.input(0)
     if keys.nbytes is None:
@@ -171,7 +172,7 @@ def _hash(op: Operation) -> Count:
     return _BLOCK * (keys.nbytes // 4) + _END * keys.size
 
 
-@counts("NGramRepeatBlock", domain="com.microsoft")
+@counts("NGramRepeatBlock", domain=MICROSOFT)
 def _repeated(op: Operation) -> Count:
     """Compares every run of tokens with the last tokens, one by one."""
     rows, tokens = op.input(0).shape

@@ -16,11 +16,12 @@ from tracer.analyzers.cost.count import (
     selects,
     total,
 )
+from tracer.graph.operators import MICROSOFT
 
 # views
 counts("Reshape", "Squeeze", "Unsqueeze", moves=nothing, settings=(1,))(no_work)
 counts("Flatten", "Identity", "BitCast", moves=nothing)(no_work)
-counts("ExpandDims", domain="com.microsoft", moves=nothing, settings=(1,))(no_work)
+counts("ExpandDims", domain=MICROSOFT, moves=nothing, settings=(1,))(no_work)
 counts("Constant", moves=nothing)(no_work)  # a stored tensor: nothing runs
 
 # descriptions
@@ -30,14 +31,14 @@ counts("Shape", "Size", moves=only_writes)(no_work)
 counts("Gather", "GatherElements", "GatherND", "Compress", "CenterCropPad", "ReverseSequence",
        "Trilu", moves=selects, settings=(1,))(no_work)  # fmt: skip
 counts("Slice", "Split", moves=selects, settings=(1, 2, 3, 4))(no_work)
-counts("GatherND", "Trilu", domain="com.microsoft", moves=selects, settings=(1,))(no_work)
+counts("GatherND", "Trilu", domain=MICROSOFT, moves=selects, settings=(1,))(no_work)
 
 # copies
 counts("Transpose", "Concat", "DepthToSpace", "SpaceToDepth")(no_work)
 counts("Expand", "Tile", "OneHot", settings=(1, 2))(no_work)
 counts("Pad", settings=(1, 2, 3))(no_work)
-counts("Pad", domain="com.microsoft", settings=(1, 2, 3))(no_work)
-counts("UnfoldTensor", domain="com.microsoft")(no_work)
+counts("Pad", domain=MICROSOFT, settings=(1, 2, 3))(no_work)
+counts("UnfoldTensor", domain=MICROSOFT)(no_work)
 counts("MaxUnpool", "TensorScatter", settings=(2,))(no_work)
 counts("Scatter", settings=(1,))(no_work)
 counts("ReorderInput", "ReorderOutput", domain="com.microsoft.nchwc")(no_work)
@@ -91,7 +92,7 @@ def _unknown(op: Operation) -> Count:
     raise UnknownWorkError(REASONS[op.op_type])
 
 
-@counts(*MICROSOFT_REASONS, domain="com.microsoft")
+@counts(*MICROSOFT_REASONS, domain=MICROSOFT)
 def _unknown_of_microsoft(op: Operation) -> Count:
     raise UnknownWorkError(MICROSOFT_REASONS[op.op_type])
 
@@ -114,7 +115,7 @@ _generates("EyeLike")(no_work)
 
 _RANGE = per_output(Count(adds=1, muls=1))  # start + index × delta
 _generates("Range", settings=(0, 1, 2))(_RANGE)
-_generates("Range", domain="com.microsoft", settings=(0, 1, 2))(_RANGE)
+_generates("Range", domain=MICROSOFT, settings=(0, 1, 2))(_RANGE)
 
 _DRAW = per_output(Count(adds=1, muls=1, other=1))  # a draw, scaled and shifted
 _generates("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")(_DRAW)

@@ -14,6 +14,7 @@ import math
 from tracer.analyzers.cost.count import Bytes, Count, Operation, counts, known_sum, total
 from tracer.analyzers.cost.rules.elementwise import PER_ELEMENT
 from tracer.analyzers.cost.rules.quantization import DEQUANTISE
+from tracer.graph.operators import MICROSOFT
 
 SCALE = Count(muls=1)
 SHIFT = Count(adds=1)
@@ -47,7 +48,7 @@ def _layer(op: Operation) -> Count:
 
 
 @counts("RMSNormalization", "SimplifiedLayerNormalization")
-@counts("SimplifiedLayerNormalization", domain="com.microsoft")
+@counts("SimplifiedLayerNormalization", domain=MICROSOFT)
 def _rms(op: Operation) -> Count:
     return root_mean_square(op.input(0).size, rows(op)) + SCALE * op.input(0).size
 
@@ -92,28 +93,25 @@ def rows(op: Operation) -> int:
     return math.prod(shape[: op.integer("axis", -1) % len(shape)])
 
 
-_MICROSOFT = "com.microsoft"
-
-
-@counts("LayerNormalization", domain=_MICROSOFT)
+@counts("LayerNormalization", domain=MICROSOFT)
 def _fused_layer(op: Operation) -> Count:
     return _layer_norm(op, shift=2)
 
 
-@counts("SkipLayerNormalization", domain=_MICROSOFT)
+@counts("SkipLayerNormalization", domain=MICROSOFT)
 def _skip_layer(op: Operation) -> Count:
     residual = Count(adds=1 + op.has(4)) * op.input(0).size
     return residual + _layer_norm(op, shift=3)
 
 
-@counts("SkipSimplifiedLayerNormalization", domain=_MICROSOFT)
+@counts("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def _skip_rms(op: Operation) -> Count:
     elements = op.input(0).size
     residual = Count(adds=1 + op.has(3)) * elements
     return residual + root_mean_square(elements, rows(op)) + SCALE * elements
 
 
-@counts("GroupNorm", "SkipGroupNorm", domain=_MICROSOFT)
+@counts("GroupNorm", "SkipGroupNorm", domain=MICROSOFT)
 def _fused_group(op: Operation) -> Count:
     """Adds skip and bias, if present, and normalises; the activation is SiLU or none."""
     elements = op.input(0).size
@@ -133,7 +131,7 @@ def _embedding_traffic(op: Operation) -> tuple[Bytes, Bytes]:
     return known_sum([rest, *rows]), total(op.outputs())
 
 
-@counts("EmbedLayerNormalization", domain=_MICROSOFT, moves=_embedding_traffic, settings=(7, 8))
+@counts("EmbedLayerNormalization", domain=MICROSOFT, moves=_embedding_traffic, settings=(7, 8))
 def _embed(op: Operation) -> Count:
     """Sums the embeddings of word, position and, if present, segment; normalises the sum."""
     output = op.output()
@@ -142,7 +140,7 @@ def _embed(op: Operation) -> Count:
     return normalise(output.size, tokens) + (summed + SCALE + SHIFT) * output.size
 
 
-@counts("QEmbedLayerNormalization", domain=_MICROSOFT, moves=_embedding_traffic,
+@counts("QEmbedLayerNormalization", domain=MICROSOFT, moves=_embedding_traffic,
         settings=range(7, 18))  # fmt: skip
 def _quantized_embed(op: Operation) -> Count:
     """Dequantises the rows of the tables and the weights, then as EmbedLayerNormalization."""

@@ -3,7 +3,7 @@
 from tracer.analyzers.cost.count import Count, Operation, counts, per_output, selects
 from tracer.analyzers.cost.rules import reduction
 from tracer.analyzers.cost.rules.elementwise import PER_ELEMENT
-from tracer.graph.operators import QONNX_DOMAIN
+from tracer.graph.operators import MICROSOFT, QONNX_DOMAIN
 
 REQUANTISE = Count(adds=1, muls=1, other=3)
 """Per output of a quantised operator: scale, round, add the zero point, clamp to both ends."""
@@ -16,13 +16,13 @@ _QUANTISE = Count(adds=1, other=4)
 
 
 @counts("QuantizeLinear", settings=(1, 2))
-@counts("QuantizeLinear", domain="com.microsoft", settings=(1, 2))
+@counts("QuantizeLinear", domain=MICROSOFT, settings=(1, 2))
 def _quantize(op: Operation) -> Count:
     return Count(adds=int(op.has(2)), other=_QUANTISE.other) * op.output().size
 
 
 @counts("DequantizeLinear", settings=(1, 2))
-@counts("DequantizeLinear", domain="com.microsoft", settings=(1, 2))
+@counts("DequantizeLinear", domain=MICROSOFT, settings=(1, 2))
 def _dequantize(op: Operation) -> Count:
     return Count(adds=int(op.has(2)), muls=1) * op.output().size
 
@@ -71,8 +71,6 @@ def _multi_threshold(op: Operation) -> Count:
     return Count(adds=steps + 1, muls=1, other=steps) * op.output().size
 
 
-_MICROSOFT = "com.microsoft"
-
 _UNARY = {
     "QLinearLeakyRelu": PER_ELEMENT["LeakyRelu"],
     "QLinearSigmoid": PER_ELEMENT["Sigmoid"],
@@ -83,18 +81,18 @@ _BINARY = {"QLinearAdd": Count(adds=1), "QLinearMul": Count(muls=1)}
 
 _CONVERT = DEQUANTISE + REQUANTISE
 for _name, _count in _UNARY.items():
-    counts(_name, domain=_MICROSOFT, settings=(1, 2, 3, 4))(per_output(_CONVERT + _count))
-counts("QLinearConcat", domain=_MICROSOFT, settings=(0, 1))(per_output(_CONVERT))
-counts("QLinearWhere", domain=_MICROSOFT, settings=(0, 2, 3, 5, 6, 7, 8))(per_output(_CONVERT))
+    counts(_name, domain=MICROSOFT, settings=(1, 2, 3, 4))(per_output(_CONVERT + _count))
+counts("QLinearConcat", domain=MICROSOFT, settings=(0, 1))(per_output(_CONVERT))
+counts("QLinearWhere", domain=MICROSOFT, settings=(0, 2, 3, 5, 6, 7, 8))(per_output(_CONVERT))
 
 
-@counts(*_BINARY, domain=_MICROSOFT, settings=(1, 2, 4, 5, 6, 7))
+@counts(*_BINARY, domain=MICROSOFT, settings=(1, 2, 4, 5, 6, 7))
 def _binary(op: Operation) -> Count:
     operands = op.input(0).size + op.input(3).size
     return DEQUANTISE * operands + (_BINARY[op.op_type] + REQUANTISE) * op.output().size
 
 
-@counts("QLinearGlobalAveragePool", "QLinearReduceMean", domain=_MICROSOFT, settings=(1, 2, 3, 4))
+@counts("QLinearGlobalAveragePool", "QLinearReduceMean", domain=MICROSOFT, settings=(1, 2, 3, 4))
 def _mean(op: Operation) -> Count:
     return Count(adds=op.input(0).size) + (Count(other=1) + REQUANTISE) * op.output().size
 
@@ -105,5 +103,5 @@ def _unpacked(op: Operation) -> int:
     return table.size * (8 // op.integer("bits", 4)) if table.dtype == "uint8" else table.size
 
 
-counts("GatherBlockQuantized", domain=_MICROSOFT, moves=selects, settings=(1, 2, 3),
+counts("GatherBlockQuantized", domain=MICROSOFT, moves=selects, settings=(1, 2, 3),
        packed={0: _unpacked})(per_output(DEQUANTISE))  # fmt: skip

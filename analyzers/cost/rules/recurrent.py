@@ -2,6 +2,7 @@
 
 from tracer.analyzers.cost.count import Count, Operation, counts
 from tracer.analyzers.cost.rules.elementwise import per_element
+from tracer.graph.operators import MICROSOFT
 
 # Per hidden unit and step: gates, uses of each activation, arithmetic of the state.
 _CELLS = {
@@ -18,7 +19,7 @@ def _recurrent(op: Operation) -> Count:
     return recurrent(op, op.op_type)
 
 
-@counts("DynamicQuantizeLSTM", domain="com.microsoft", settings=(4, 5, 6, 8, 9, 10, 11))
+@counts("DynamicQuantizeLSTM", domain=MICROSOFT, settings=(4, 5, 6, 8, 9, 10, 11))
 def _quantised_lstm(op: Operation) -> Count:
     return recurrent(op, "LSTM")
 

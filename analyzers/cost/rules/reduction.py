@@ -3,6 +3,7 @@
 import math
 
 from tracer.analyzers.cost.count import NOTHING, Count, Operation, counts, per_input, per_output
+from tracer.graph.operators import MICROSOFT
 
 _OVER = {
     # per input element, per output element
@@ -29,7 +30,7 @@ def _reduce(op: Operation) -> Count:
 
 
 counts("ArgMax", "ArgMin", "NonZero")(per_input(Count(other=1)))
-counts("ReduceSumInteger", domain="com.microsoft")(per_input(Count(adds=1)))
+counts("ReduceSumInteger", domain=MICROSOFT)(per_input(Count(adds=1)))
 counts("CumSum", settings=(1,))(per_input(Count(adds=1)))
 counts("CumProd", settings=(1,))(per_input(Count(muls=1)))
 counts("Col2Im", settings=(1, 2))(per_input(Count(adds=1)))  # each element is added to its pixel

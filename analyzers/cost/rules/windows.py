@@ -1,19 +1,32 @@
-"""Convolutions and pooling: the full window counts, padding included, as in the literature.
+"""Convolutions, pooling and resampling: the full window counts, padding included, as papers do.
 
 An output of a convolution with K = C/group × window weights takes K MACs. An input element of a
 transposed convolution takes M/group × window MACs. A bias is one addition per output.
 Like every sum, a maximum is accumulated from its neutral element: K operations for K elements.
+
+Interpolation takes one multiplication per neighbour and their sum. Coordinates and weights of
+neighbours are not counted: they are shared between channels.
 """
 
 import math
 
-from tracer.analyzers.cost.count import Count, Operation, counts, per_input
+from tracer.analyzers.cost.count import (
+    NOTHING,
+    Count,
+    Operation,
+    UnknownWorkError,
+    counts,
+    per_input,
+)
 from tracer.analyzers.cost.rules.elementwise import per_element
 from tracer.analyzers.cost.rules.quantization import REQUANTISE, zero_points
+from tracer.graph.operators import MICROSOFT
+
+_NEIGHBOURS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
 
 
 @counts("Conv")
-@counts("NhwcConv", domain="com.microsoft")
+@counts("NhwcConv", domain=MICROSOFT)
 def _conv(op: Operation) -> Count:
     return convolution(op, weight=1) + bias(op, 2)
 
@@ -35,7 +48,7 @@ def _conv_transpose(op: Operation) -> Count:
     return transposed(op) + bias(op, 2)
 
 
-@counts("ConvTransposeWithDynamicPads", domain="com.microsoft", settings=(2,))
+@counts("ConvTransposeWithDynamicPads", domain=MICROSOFT, settings=(2,))
 def _dynamic_pads(op: Operation) -> Count:
     return transposed(op) + bias(op, 3)
 
@@ -48,7 +61,7 @@ def transposed(op: Operation) -> Count:
     return Count(macs=inputs * math.prod(rest), channel_sums=sums)
 
 
-@counts("FusedConv", "NhwcFusedConv", domain="com.microsoft")
+@counts("FusedConv", "NhwcFusedConv", domain=MICROSOFT)
 @counts("Conv", domain="com.microsoft.nchwc")
 def _fused_conv(op: Operation) -> Count:
     """Counts a convolution, a bias, a tensor to add, and an activation."""
@@ -62,7 +75,7 @@ def _conv_integer(op: Operation) -> Count:
 
 
 @counts("QLinearConv", settings=(1, 2, 4, 5, 6, 7))
-@counts("QLinearConv", domain="com.microsoft", settings=(1, 2, 4, 5, 6, 7))
+@counts("QLinearConv", domain=MICROSOFT, settings=(1, 2, 4, 5, 6, 7))
 def _qlinear_conv(op: Operation) -> Count:
     offsets = zero_points(op, ((0, 2), (3, 5)))
     return convolution(op, weight=3) + bias(op, 8) + offsets + REQUANTISE * op.output().size
@@ -78,7 +91,7 @@ def _deform_conv(op: Operation) -> Count:
 
 
 @counts("CausalConvWithState")
-@counts("CausalConvWithState", domain="com.microsoft")
+@counts("CausalConvWithState", domain=MICROSOFT)
 def _causal_conv(op: Operation) -> Count:
     outputs = op.output().size
     window = math.prod(op.input(1).shape[1:])
@@ -86,7 +99,7 @@ def _causal_conv(op: Operation) -> Count:
     return Count(macs=window, channel_sums=1) * outputs + bias(op, 2) + activation * outputs
 
 
-@counts("WordConvEmbedding", domain="com.microsoft")
+@counts("WordConvEmbedding", domain=MICROSOFT)
 def _word_embedding(op: Operation) -> Count:
     """Counts every window of letters, of padding as well: bias, tanh, and the largest of all."""
     words, letters = op.input(0).shape
@@ -98,8 +111,8 @@ def _word_embedding(op: Operation) -> Count:
 
 @counts("MaxPool")
 @counts("MaxPool", domain="com.microsoft.nchwc")
-@counts("NhwcMaxPool", domain="com.microsoft")
-@counts("MaxpoolWithMask", domain="com.microsoft", settings=(1,))
+@counts("NhwcMaxPool", domain=MICROSOFT)
+@counts("MaxpoolWithMask", domain=MICROSOFT, settings=(1,))
 def _max_pool(op: Operation) -> Count:
     return Count(other=_window(op)) * op.output().size
 
@@ -110,7 +123,7 @@ def _average_pool(op: Operation) -> Count:
     return _average(_window(op)) * op.output().size
 
 
-@counts("QLinearAveragePool", domain="com.microsoft", settings=(1, 2, 3, 4))
+@counts("QLinearAveragePool", domain=MICROSOFT, settings=(1, 2, 3, 4))
 def _quantized_average(op: Operation) -> Count:
     window = math.prod(op.integers("kernel_shape"))
     return (_average(window) + REQUANTISE) * op.output().size
@@ -153,3 +166,60 @@ def _norm(window: int, p: int) -> Count:
 
 def _window(op: Operation) -> int:
     return math.prod(op.integers("kernel_shape"))
+
+
+@counts("Resize", "Upsample", settings=(1, 2, 3))
+@counts("Upsample", domain="com.microsoft.nchwc")
+def _resize(op: Operation) -> Count:
+    reach = _reach(op, "nearest")
+    antialias = bool(op.integer("antialias", 0))
+    neighbours = 1
+    for before, after in zip(op.input(0).shape, op.output().shape, strict=True):
+        if before != after and reach > 1:
+            shrink = before / after if antialias else 1
+            neighbours *= math.ceil(reach * max(1, shrink))
+    return interpolate(neighbours) * op.output().size
+
+
+@counts("GridSample")
+@counts("GridSample", domain=MICROSOFT)
+def _grid_sample(op: Operation) -> Count:
+    axes = len(op.input(0).shape) - 2
+    return interpolate(_reach(op, "linear") ** axes) * op.output().size
+
+
+@counts("CropAndResize", domain=MICROSOFT, settings=(3,))
+def _crop_and_resize(op: Operation) -> Count:
+    return interpolate(_reach(op, "bilinear") ** 2) * op.output().size
+
+
+@counts("RoiAlign", settings=(2,))
+def _roi_align(op: Operation) -> Count:
+    ratio = op.integer("sampling_ratio", 0)
+    if ratio <= 0:
+        raise UnknownWorkError("its number of samples depends on the regions (sampling_ratio is 0)")
+    samples = ratio * ratio
+    average = op.text("mode", "avg") == "avg"
+    pooled = Count(adds=samples, other=1) if average else Count(other=samples)
+    return (interpolate(4) * samples + pooled) * op.output().size
+
+
+@counts("AffineGrid", settings=(1,))
+def _affine_grid(op: Operation) -> Count:
+    """Multiplies theta by the homogeneous coordinates of every output point."""
+    axes = op.output().shape[-1]
+    return Count(macs=axes + 1) * op.output().size
+
+
+def interpolate(neighbours: int) -> Count:
+    """Counts a weighted sum of the neighbours; a single neighbour is copied."""
+    if neighbours == 1:
+        return NOTHING
+    return Count(adds=neighbours - 1, muls=neighbours)
+
+
+def _reach(op: Operation, default: str) -> int:
+    mode = op.text("mode", default)
+    if mode not in _NEIGHBOURS:
+        raise UnknownWorkError(f"the mode '{mode}' is unknown")
+    return _NEIGHBOURS[mode]

@@ -12,7 +12,7 @@ from tracer.api.compare import BitArguments, SideSettings, naming
 from tracer.api.compare.sides import OnnxSide
 from tracer.arithmetic import causes, fingerprint, runs
 from tracer.arithmetic.kernel import NotKnown, are_equal
-from tracer.arithmetic.replays import KnownRules, nchwc
+from tracer.arithmetic.replays import KnownRules, conv
 from tracer.errors import InputError, UsageError
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model
@@ -99,7 +99,7 @@ def _run(
 def _ran(label: str, model: Model, settings: OrtSettings, feeds: Feeds, rules: KnownRules) -> _Ran:
     graph = runs.SavedGraph.of(model, settings)
     values = graph.runner()(feeds)
-    side = causes.Side(model, graph, rules.of, values, nchwc.block_size())
+    side = causes.Side(model, graph, rules.of, values, conv.block_size())
     return _Ran(label, side, settings, feeds)
 
 

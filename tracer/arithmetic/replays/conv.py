@@ -1,11 +1,13 @@
 """Convolutions of floats: Conv, FusedConv, Conv of blocks of channels (NCHWc), ConvTranspose.
 
-Each is products of matrices: of filters and patches of images, or of images.
+Each is products of matrices: of filters and patches of images, or of images. Blocks of channels are
+laid out by ReorderInput, and back by ReorderOutput.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -15,7 +17,7 @@ from onnx import helper
 
 from tracer.arithmetic import sums, trees
 from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
-from tracer.arithmetic.replays import WithActivation, nchwc
+from tracer.arithmetic.replays import WithActivation
 from tracer.arithmetic.sums import (
     Operands,
     Sample,
@@ -35,6 +37,7 @@ _LEAST_RUNS, _LEAST_SEEN = 2, 30
 Way = tuple[bool, bool]
 _TRANSPOSED_RUNS = 3
 _SHAPING = "strides", "pads", "dilations", "auto_pad", "output_padding", "output_shape"
+DOMAIN = "com.microsoft.nchwc"
 
 
 def slide(x: Sequence[int], w: Sequence[int], attributes: Mapping[str, Any]) -> Window:
@@ -124,7 +127,7 @@ class _Conv:
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
         if any(dtype != np.float32 for dtype, _ in kernel.inputs.values()):
             raise NotKnown("convolutions of other types than float32 are not known")
-        block = nchwc.block_size() if kernel.node.domain == nchwc.DOMAIN else 0
+        block = block_size() if kernel.node.domain == DOMAIN else 0
         random, seen = np.random.default_rng(1), 0
         drawn = {}  # weights of a model may hide sums
         for at in range(1, len(kernel.node.input)):
@@ -147,7 +150,7 @@ class _Conv:
     def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         block = facts.get("block", 0)
         out = _convolution(kernel, block, inputs).compute(facts)
-        return [nchwc.to_blocks(out, block) if block else out]
+        return [to_blocks(out, block) if block else out]
 
 
 class _Run(NamedTuple):
@@ -172,9 +175,9 @@ def _convolution(kernel: Kernel, block: int, inputs: Inputs) -> Convolution:
     """Returns what the kernel takes in ONNX's layout; with `block` 0 it is in that already."""
     x, w, bias, residual = (*kernel.values(inputs), None, None)[:4]
     if block:
-        w = nchwc.weights_from_blocks(w, block)
-        x = nchwc.from_blocks(x, block) if x.shape[1] >= block else x
-        residual = None if residual is None else nchwc.from_blocks(residual, block)
+        w = weights_from_blocks(w, block)
+        x = from_blocks(x, block) if x.shape[1] >= block else x
+        residual = None if residual is None else from_blocks(residual, block)
     slid = slide(x.shape, w.shape, kernel.attributes)
     return Convolution(x, w, bias, residual, slid, kernel.attributes.get("group", 1))
 
@@ -242,7 +245,7 @@ def _rules(kernel: Kernel, block: int, run: _Run, row: int, column: int) -> Iter
 
 def _output(kernel: Kernel, block: int, inputs: Inputs) -> Array:
     out = kernel.run(inputs)[0]
-    return nchwc.from_blocks(out, block) if block else out
+    return from_blocks(out, block) if block else out
 
 
 def _probe(
@@ -266,7 +269,7 @@ def _probe(
     def add(terms: Array) -> float:
         values = np.zeros(x.shape, np.float32)
         values[0].reshape(-1)[read[inside] - 1] = terms
-        values = nchwc.to_blocks(values, block) if is_blocked else values
+        values = to_blocks(values, block) if is_blocked else values
         out = _output(probed, block, {**feeds, kernel.node.input[0]: values})
         return float(out[0, filter_].flat[pixel])
 
@@ -350,10 +353,69 @@ def _pixels(image: Array, w: Array) -> Array:
     )  # fmt: skip
 
 
+@cache
+def block_size() -> int:
+    """Returns how many channels a block has on this processor: onnxruntime's kernel shows it."""
+    node = helper.make_node("ReorderInput", ["x"], ["y"], domain=DOMAIN)
+    shape = 1, 64, 2, 1  # the second pixel of channel 0 comes after the first of a whole block
+    kernel = Kernel(node, {"x": (np.dtype(np.float32), shape)}, {}, {"": 17, DOMAIN: 1})
+    (reordered,) = kernel.run({"x": np.arange(128, dtype=np.float32).reshape(shape)})
+    return int(np.flatnonzero(reordered.ravel() == 1)[0])
+
+
+def from_blocks(x: Array, block: int) -> Array:
+    """Returns a tensor (N, C, *size) of one in blocks of channels, which has the same shape."""
+    size = x.shape[2:]
+    blocks = x.reshape(len(x), x.shape[1] // block, *size, block)
+    return np.ascontiguousarray(np.moveaxis(blocks, -1, 2)).reshape(x.shape)
+
+
+def to_blocks(x: Array, block: int) -> Array:
+    """Returns a tensor (N, C, *size) in blocks of channels; C is a multiple of the block."""
+    size = x.shape[2:]
+    blocks = x.reshape(len(x), x.shape[1] // block, block, *size)
+    return np.ascontiguousarray(np.moveaxis(blocks, 2, -1)).reshape(x.shape)
+
+
+def weights_from_blocks(w: Array, block: int) -> Array:
+    """Returns weights (M, C, *kernel) of those in blocks of M, and of C where C fills any."""
+    maps, channels, *kernel = w.shape
+    inner = block if channels % block == 0 else 1
+    volume = math.prod(kernel)
+    blocks = w.reshape(maps // block, channels // inner, volume, inner, block)
+    return np.ascontiguousarray(blocks.transpose(0, 4, 1, 3, 2)).reshape(w.shape)
+
+
+class _Moves:
+    """Reorders fill channels up with 0, or drop what was filled up; Upsample repeats pixels."""
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        if kernel.attributes.get("mode", "nearest") != "nearest":
+            raise NotKnown("interpolation in blocks of channels is not known")
+        block = block_size()
+        yield Rule(f"moved, {block} channels side by side", {"block": block})
+
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
+        (x,) = inputs.values()
+        block, is_last = facts["block"], bool(kernel.attributes.get("channels_last", 0))
+        if kernel.op_type == "ReorderInput":
+            x = np.moveaxis(x, -1, 1) if is_last else x
+            filled = np.pad(x, [(0, 0), (0, -x.shape[1] % block), (0, 0), (0, 0)])
+            return [to_blocks(filled, block)]
+        y = from_blocks(x, block)
+        if kernel.op_type == "ReorderOutput":
+            y = y[:, : kernel.attributes["channels"]]
+            return [np.ascontiguousarray(np.moveaxis(y, 1, -1) if is_last else y)]
+        for axis, scale in enumerate(kernel.attributes["scales"]):
+            y = np.repeat(y, scale, axis)
+        return [to_blocks(y, block)]
+
+
 _CONV = WithActivation(_Conv())
 REPLAYS = {
     "Conv": _CONV,
     "com.microsoft:FusedConv": _CONV,
-    f"{nchwc.DOMAIN}:Conv": _CONV,
+    f"{DOMAIN}:Conv": _CONV,
     "ConvTranspose": _ConvTranspose(),
+    **{f"{DOMAIN}:{name}": _Moves() for name in ("ReorderInput", "ReorderOutput", "Upsample")},
 }

@@ -12,7 +12,7 @@ from tracer.interpreter.numeric.products import check_channels, convolve, depthw
 from tracer.interpreter.numeric.tensors import is_half, widened
 from tracer.interpreter.numeric.windows import window
 from tracer.interpreter.operators import MICROSOFT, Arguments, operator
-from tracer.interpreter.ops.activation import swish
+from tracer.interpreter.ops.arithmetic import swish
 from tracer.support.types import Array
 
 _Ints = Sequence[int] | None

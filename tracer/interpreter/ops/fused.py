@@ -13,7 +13,7 @@ from tracer.errors import ModelError
 from tracer.interpreter.numeric import products
 from tracer.interpreter.numeric.tensors import nonnegative_axis
 from tracer.interpreter.operators import MICROSOFT, NodeContext, operator, parameters_of
-from tracer.interpreter.ops import activation as activations
+from tracer.interpreter.ops import arithmetic
 from tracer.interpreter.ops.conv import conv, conv_transpose
 from tracer.interpreter.ops.generated import range_
 from tracer.interpreter.ops.indexing import gather_nd
@@ -26,12 +26,12 @@ from tracer.support.types import Array
 _Ints = Sequence[int] | None
 _ACTIVATIONS: Mapping[str, Callable[..., Array]] = {
     "": lambda x: x,
-    "Relu": activations.relu,
-    "Sigmoid": activations.sigmoid,
+    "Relu": arithmetic.relu,
+    "Sigmoid": arithmetic.sigmoid,
     "Tanh": np.tanh,
-    "HardSwish": activations.hard_swish,
-    "LeakyRelu": lambda x, alpha=0.01: activations.leaky_relu(x, alpha=alpha),
-    "HardSigmoid": lambda x, alpha=0.2, beta=0.5: activations.hard_sigmoid(
+    "HardSwish": arithmetic.hard_swish,
+    "LeakyRelu": lambda x, alpha=0.01: arithmetic.leaky_relu(x, alpha=alpha),
+    "HardSigmoid": lambda x, alpha=0.2, beta=0.5: arithmetic.hard_sigmoid(
         x, alpha=alpha, beta=beta
     ),
     "Clip": lambda x, low=-np.inf, high=np.inf: np.clip(x, x.dtype.type(low), x.dtype.type(high)),
@@ -74,13 +74,13 @@ def activated(x: Array, name: str, parameters: Sequence[float]) -> Array:
 @operator("FastGelu", domain=MICROSOFT)
 def fast_gelu(X: Array, bias: Array | None = None) -> Array:
     """The tanh approximation of Gelu, of X or of X + bias."""
-    return activations.gelu(X if bias is None else X + bias, approximate="tanh")
+    return arithmetic.gelu(X if bias is None else X + bias, approximate="tanh")
 
 
 @operator("QuickGelu", domain=MICROSOFT)
 def quick_gelu(X: Array, *, alpha: float = 1.702) -> Array:
     """x sigmoid(alpha x)."""
-    return activations.swish(X, alpha=alpha)
+    return arithmetic.swish(X, alpha=alpha)
 
 
 @operator("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
@@ -103,10 +103,10 @@ def transposed_as(x: Array, last: bool, batch: bool) -> Array:
     return np.swapaxes(moved, -1, -2) if last else moved
 
 
-operator("BiasGelu", domain=MICROSOFT)(lambda A, B: activations.gelu(A + B))
+operator("BiasGelu", domain=MICROSOFT)(lambda A, B: arithmetic.gelu(A + B))
 operator("ExpandDims", domain=MICROSOFT)(lambda X, axis: np.expand_dims(X, int(axis.reshape(()))))
 operator("GatherND", domain=MICROSOFT)(gather_nd)
-operator("Gelu", domain=MICROSOFT)(lambda X: activations.gelu(X))
+operator("Gelu", domain=MICROSOFT)(lambda X: arithmetic.gelu(X))
 operator("GridSample", domain=MICROSOFT)(grid_sample_16)
 operator("MatMulInteger16", domain=MICROSOFT)(  # sums are 32-bit
     lambda A, B: matmul(A.astype(np.int32), B.astype(np.int32))

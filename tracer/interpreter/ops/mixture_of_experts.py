@@ -11,7 +11,7 @@ from tracer.errors import ModelError
 from tracer.interpreter.numeric import products, tensors
 from tracer.interpreter.numeric.tensors import BlockWeights, packed_bytes, unpacked, widened
 from tracer.interpreter.operators import MICROSOFT, Arguments, operator, parameters_of
-from tracer.interpreter.ops.activation import gelu, relu, swish
+from tracer.interpreter.ops.arithmetic import gelu, relu, swish
 from tracer.interpreter.ops.packed_weights import INT8_ACTIVATIONS, integer_product, product
 from tracer.interpreter.ops.softmax import softmax
 from tracer.support.types import Array

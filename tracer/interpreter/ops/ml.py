@@ -13,7 +13,7 @@ import numpy as np
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.operators import operator
-from tracer.interpreter.ops.activation import sigmoid
+from tracer.interpreter.ops.arithmetic import sigmoid
 from tracer.interpreter.ops.softmax import softmax
 from tracer.support.types import Array
 

@@ -18,7 +18,7 @@ from tracer.errors import ModelError
 from tracer.interpreter.numeric import products
 from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.operators import MICROSOFT, NodeContext, operator, parameters_of
-from tracer.interpreter.ops.activation import leaky_relu, sigmoid
+from tracer.interpreter.ops.arithmetic import leaky_relu, sigmoid
 from tracer.interpreter.ops.matmul import integer_matmul, matmul_integer, per_row
 from tracer.interpreter.ops.pooling import average_pool
 from tracer.interpreter.ops.quantization import (
