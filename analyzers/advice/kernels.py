@@ -455,9 +455,10 @@ def small_kernels(evidence: Evidence) -> Advice | None:
         return None
     needed = float(least_us / time_us)
     text = (
-        f"small kernels: {count:,} of {of_all:,} calls take less than {_SHORT_US:.0f} µs each and "
-        f"{share:.0%} of the time in total. The work needs {needed:.1%} of it; the rest is the "
-        "overhead of starting kernels. Use fewer, larger operators, or a larger batch"
+        f"small kernels: {count:,} of {of_all:,} calls take less than {_SHORT_US:.0f} µs each, far "
+        f"more than their work needs, and {share:.0%} of the time in total. The work needs "
+        f"{needed:.1%} of it; the rest is the overhead of starting kernels. Use fewer, larger "
+        "operators, or a larger batch"
     )
     figures = {"calls": count, "of_calls": of_all, "roof_fraction": needed}
     return Advice(

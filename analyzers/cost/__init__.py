@@ -47,6 +47,7 @@ class Cost:
     values of each column, with shared weights counted once; if `unknown` is not empty, it is a
     lower bound. `unknown` lists nodes of unknown work as `key: reason`, `causes` sums up why, and
     `notes` are the assumptions. `repeats` are the executions of each node in one run, by key.
+    `has_open_shapes` tells whether the shape of a tensor is among what is unknown: a run has it.
     """
 
     table: pd.DataFrame = field(repr=False)
@@ -55,6 +56,7 @@ class Cost:
     causes: tuple[str, ...]
     notes: tuple[str, ...]
     repeats: Mapping[str, float] = field(repr=False)
+    has_open_shapes: bool
 
     @property
     def idle(self) -> tuple[str, ...]:
@@ -128,7 +130,8 @@ def cost(
     table = pd.DataFrame(data, index=pd.Index(tuple(rows), name="node", dtype="object"))
     intensities = [_intensity(*row) for row in _flops_and_bytes(columns)]
     table["intensity"] = pd.array(intensities, dtype="Float64")
-    return Cost(table, totals, unknown, _causes(typed, reasons), notes, repeats)
+    has_open_shapes = any(name is not None for _, name in reasons.values())
+    return Cost(table, totals, unknown, _causes(typed, reasons), notes, repeats, has_open_shapes)
 
 
 def _rows(op: counting.Operation, repeats: float) -> _Calls:

@@ -87,14 +87,16 @@ def test_random_rules_are_revealed(seed, operands, terms):
      ("9(overflow=zero,order=tiles(4x4:17:wrap,3x2:32))", None, "uint8/int8", None),
      ("21(overflow=wrap,order=tiles(allx8:7:symmetric),product_shift=8)", "first", "int8", None),
      ("6(overflow=symmetric,order=tree,product_shift=8,product_rounding=half-up)", None, "int64",
-      None)],
+      None),
+     ("26(overflow=symmetric,order=tiles(32:9:wrap),product_bits=11)", "last", "int64",
+      "26(overflow=symmetric,order=tiles(32:9:wrap),product_bits=11,bias=last)")],
 )  # fmt: skip
 def test_what_few_vectors_show_is_revealed(spec, place, operands, found):
     """Only a bias shows the chunks; a narrow register nearly hides the width of a product.
 
     Of an unsigned register, negative products tell no shift. A level may add in the last register,
     between two that are wider, and a tile may wrap whose sums hardly ever fit the last register.
-    One unit of a product may leave a register.
+    One unit of a product may leave a register, and a bias alone one that no products leave.
     """
     rule = accumulator(spec)
     result = claim(integer_box(rule, place), 64, operands)

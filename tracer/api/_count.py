@@ -13,7 +13,7 @@ from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.memory import memory
 from tracer.analyzers.table import node_table
 from tracer.api._generation import planned, refuse_other_inputs
-from tracer.api.count import Count
+from tracer.api.count import COUNT_WITH_RUN, Count
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.exporters.subject import open_subject
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from tracer.api._narrow_sums import NarrowSums
 
 _EXECUTOR = "onnxruntime"
-_ADVICE = "count with the shapes of a run: --inputs FILE, or --run for random inputs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ def _counted(
     work += [energies.table] if energies else []
     work += [sums.columns] if sums else []
     table = node_table(model, types, [*work, calls, needs])
-    advice = (_ADVICE,) if counted.causes and sizes.calls is None else ()
+    advice = (COUNT_WITH_RUN,) if counted.has_open_shapes and sizes.calls is None else ()
     table = table.assign(batch=batch_of(model, sizes.shapes))
     if sizes.phase is not None:
         table = table.assign(phase=sizes.phase.name, past=sizes.phase.past)

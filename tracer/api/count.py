@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from tracer.inputs.request import InputPaths, Samples
     from tracer.records.trace import Trace
 
+COUNT_WITH_RUN = "count with the shapes of a run: --inputs FILE, or --run for random inputs"
+"""The note of a count that lacks shapes."""
+
 
 @dataclass(frozen=True)
 class Count(_calls.Contained):

@@ -59,11 +59,11 @@ def _find_in_integers(
     A bias may tell a register that no sum without it leaves, and the order of what this one adds.
     """
     rule = ProductRule(known.product_shift, known.product_rounding, 0, 0, None)
-    bits = WIDEST if known.is_unsigned else known.bits  # sums may leave it at 0 alone
-    widest = min(np.iinfo(box.bias_type).bits, bits, WIDEST - 3) - 1  # sums are below 2^62
+    widest = min(np.iinfo(box.bias_type).bits, WIDEST - 3) - 1  # sums are below 2^62
+    usual = widest if known.is_unsigned else min(known.bits - 1, widest)  # sums may leave 0 alone
     most = box.largest_product.bit_length()
     scale = 1, min(known.bits, most) + 1, most
-    search = integer_search.Search(box, random, scale, rule.rounded, rule.like, widest)
+    search = integer_search.Search(box, random, scale, rule.rounded, rule.like, usual, widest)
     ones = np.tril(np.ones((box.terms, box.terms), np.int64))
     largest = box.factors_of(np.concatenate([ones, -ones]) * box.largest_product)
     search.meet(*largest, np.zeros(2 * box.terms, np.int64))  # which leave the registers it has

@@ -39,6 +39,8 @@ _CORNERS = 2000
 """Vectors of few products that tell how wide a product may be."""
 _BALANCED = 2000
 """Vectors in which a group of terms has a large sum, and those around it take it away."""
+_SHARE_OF_WIDE = 0.25
+"""Share of the vectors whose bias may be wider than the registers that are known without it."""
 _Groups = tuple[frozenset[int], ...]
 """The terms of each sum of a stage."""
 Operands = tuple[Array, Array, Array]
@@ -126,8 +128,8 @@ class Search:
     """Random vectors that accumulators meet, and what the black box makes of their products.
 
     `rounded` are the products (N, K) as they enter a sum, in units of 2^shift. `scale` are the bits
-    of the products that are drawn: from, to, and the most. Each vector has a bias below 2^`bias`,
-    unless this is 0.
+    of the products that are drawn: from, to, and the most. Each vector has a bias, unless `bias` is
+    0: below 2^`bias` most of them, some below 2^`largest_bias`, which a register may not hold.
     """
 
     box: BlackBox
@@ -136,6 +138,7 @@ class Search:
     rounded: Callable[[Array], Array]
     like: Accumulator
     bias: int = 0
+    largest_bias: int = 0
     tried: int = 0
     closest: list[Accumulator] = field(default_factory=list)
     _shares: list[float] = field(default_factory=list)
@@ -161,10 +164,12 @@ class Search:
             return left, right, np.zeros(count, np.int64)
         ends = random.integers(0, terms, count)
         parts = np.abs(np.cumsum(left * right, 1)[np.arange(count), ends])
-        limits = 1 << np.minimum(random.integers(1, 2 * bits + 1, count), bits)
+        usual = np.minimum(random.integers(1, 2 * bits + 1, count), bits)
+        wide = random.integers(1, max(self.largest_bias, bits) + 1, count)
+        limits = 1 << np.where(random.random(count) < _SHARE_OF_WIDE, wide, usual)
         near = limits - parts + random.integers(-2, 3, count)
         bias = np.where(random.random(count) < 0.5, random.integers(limits), near)
-        most = (1 << bits) - 1
+        most = (1 << max(self.largest_bias, bits)) - 1
         return left, right, np.clip(bias * random.choice([-1, 1], count), -most, most)
 
     def run(self, left: Array, right: Array, bias: Array) -> Given:

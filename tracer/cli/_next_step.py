@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from tracer.api.count import COUNT_WITH_RUN
 from tracer.cli._command import Typed, new_file
 from tracer.cli._messages import is_quiet
 from tracer.executors.settings import OPTIMIZATIONS
@@ -44,6 +45,8 @@ _CHANGES = {
 _OF_THEIR_NODES = {"fusions", "fixed_dimensions", "folding"}
 """Changes that take away the nodes that the advice is about: no estimate, the profile shows them.
 """
+_KNOWN_DOMAINS = ("ai.onnx", "com.microsoft", "com.ms")
+"""How the domains begin whose operators onnxruntime has; the standard domain has no name."""
 _LARGE_SHARE = 0.05
 """Share of the time of such nodes from which their changes are tried before all others."""
 _LEAST_GAIN = 0.01
@@ -128,8 +131,9 @@ def _continued(line: str, room: int) -> str:
 def _after_trace(trace: Trace, typed: Typed) -> Steps:
     model, nodes = typed.subjects, trace.nodes
     if not trace.runs:
-        unknown = int((nodes["macs"].isna() & nodes["index"].notna()).sum())
-        if unknown and not typed.has("run", "inputs"):
+        if not nodes["domain"].map(lambda each: not each or each.startswith(_KNOWN_DOMAINS)).all():
+            return  # operators of a user's own do not run
+        if COUNT_WITH_RUN in trace.notes and not typed.has("run", "inputs"):
             yield typed.next("count", model, "--run"), "counts what depends on data, in one run"
         yield typed.next("profile", model), "measures where the time goes"
     elif "outputs" in nodes and nodes["outputs"].notna().any():

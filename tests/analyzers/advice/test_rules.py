@@ -124,7 +124,10 @@ def chain():
 
 def test_many_short_kernels_are_told_where_their_work_is_little(chain):
     found = told(chain, 3, roof_fraction=0.01)["small_kernels"]
-    assert found.text.startswith("small kernels: 20 of 20 calls take less than 10 µs each and 100%")
+    assert found.text.startswith(
+        "small kernels: 20 of 20 calls take less than 10 µs each, "
+        "far more than their work needs, and 100%"
+    )
     assert found.figures["roof_fraction"] == pytest.approx(0.01)
     assert "small_kernels" not in told(chain, 30, roof_fraction=0.01)
     assert "small_kernels" not in told(chain, 3, roof_fraction=0.8)
@@ -137,7 +140,10 @@ def test_calls_that_are_too_short_for_a_time_are_short_calls(chain):
     below = dict.fromkeys(named[5:], 0.0) | dict.fromkeys(named[:5], 3.0)
     each = {"time_us_ci95_low": below, "time_us_ci95_high": 4.0, "roof_fraction": 0.01}
     found = told(chain, 3, **each)["small_kernels"]
-    assert found.text.startswith("small kernels: 20 of 20 calls take less than 10 µs each and 100%")
+    assert found.text.startswith(
+        "small kernels: 20 of 20 calls take less than 10 µs each, "
+        "far more than their work needs, and 100%"
+    )
     assert found.time_share == pytest.approx(1)
     least = 5 * 0.01 * 3 + 15 * 64 / 20e9 * 1e6  # Sin of 8 floats reads and writes 64 bytes
     assert found.figures["roof_fraction"] == pytest.approx(least / 60)

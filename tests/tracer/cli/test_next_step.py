@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import tracer.cli
-from tests.graphs import residual
+from tests.graphs import parse, residual
 from tracer.analyzers.advice import Advice
 from tracer.cli._command import Typed
 from tracer.cli._next_step import _RULES, show_box
@@ -58,6 +58,21 @@ def test_a_count_leads_to_a_profile_that_runs_and_keeps_the_sizes(model, capfd):
     words = next_of(capfd, "count", model, "--batch", "3", "--by", "op", "--top", "1")
     assert words == ["tracer", "profile", model, "--batch", "3"]
     assert runs(words)
+
+
+def test_a_count_leads_to_a_run_only_where_a_run_tells_more(tmp_path, monkeypatch, capfd):
+    """Sizes behind NonZero depend on values; no runtime has an operator of a user's own."""
+    monkeypatch.chdir(tmp_path)
+    text = """<ir_version: 8, opset_import: ["": 17, "my": 1]> g (float[4] x) => (float[a, b] y) {
+      n = NonZero(x)  c = Cast<to = 1>(n)  y = Sqrt(c) }"""
+    onnx.save(parse(text), "open.onnx")
+    words = next_of(capfd, "count", "open.onnx")
+    assert words == ["tracer", "count", "open.onnx", "--run"]
+    assert runs(words)
+    capfd.readouterr()
+    onnx.save(parse(text.replace("Cast<to = 1>", "my.Own")), "own.onnx")
+    assert tracer.cli.main(["count", "own.onnx"]) == 0
+    assert "Next:" not in capfd.readouterr().out
 
 
 @pytest.mark.nightly

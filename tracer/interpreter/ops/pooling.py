@@ -47,8 +47,13 @@ def average_pool(
 ) -> Array:  # fmt: skip
     """The mean of each window; padding counts as zeros only with `count_include_pad`."""
     slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
-    means = _slide(X, slid, 0, np.add)
-    means /= counts(X.shape[2:], slid, bool(count_include_pad)).astype(means.dtype)
+    return average(X, slid, counts(X.shape[2:], slid, bool(count_include_pad)))
+
+
+def average(x: Array, slid: Window, sizes: Array) -> Array:
+    """Returns the sum of each window divided by its size."""
+    means = _slide(x, slid, 0, np.add)
+    means /= sizes.astype(means.dtype)
     return means
 
 

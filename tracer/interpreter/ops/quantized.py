@@ -8,7 +8,6 @@ by their own range, as DynamicQuantizeLinear does.
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -20,7 +19,7 @@ from tracer.interpreter.numeric.windows import Window, window
 from tracer.interpreter.operators import MICROSOFT, NodeContext, operator, parameters_of
 from tracer.interpreter.ops.arithmetic import leaky_relu, sigmoid
 from tracer.interpreter.ops.matmul import integer_matmul, matmul_integer, per_row
-from tracer.interpreter.ops.pooling import average_pool
+from tracer.interpreter.ops.pooling import average, counts
 from tracer.interpreter.ops.quantization import (
     dequantize_linear,
     dynamic_quantize_linear,
@@ -307,17 +306,22 @@ def qlinear_average_pool(
     count_include_pad: int = 0, kernel_shape: Sequence[int], pads: _Ints = None,
     strides: _Ints = None,
 ) -> Array:  # fmt: skip
-    """The mean of each window; a window of the whole image is a QLinearGlobalAveragePool."""
+    """The mean of each window; a window of the whole image is a QLinearGlobalAveragePool.
+
+    With `count_include_pad` what a last window has beyond the padding counts as zeros too, as in
+    onnxruntime, and not as in ONNX since opset 19.
+    """
     size = X.shape[1:-1] if channels_last else X.shape[2:]
     if tuple(kernel_shape) == size and not any(pads or ()):
         return qlinear_global_average_pool(
             X, X_scale, X_zero_point, Y_scale, Y_zero_point, channels_last=channels_last
         )
-    pool = partial(
-        average_pool, auto_pad=auto_pad, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
-        kernel_shape=kernel_shape, pads=pads, strides=strides,
+    slid = window(size, kernel_shape, strides, pads, None, auto_pad, ceil_mode)
+    sizes = np.array(math.prod(kernel_shape)) if count_include_pad else counts(size, slid, False)
+    means = _channels_first(
+        lambda x: average(x, slid, sizes),
+        dequantize_linear(X, X_scale, X_zero_point), bool(channels_last),
     )  # fmt: skip
-    means = _channels_first(pool, dequantize_linear(X, X_scale, X_zero_point), bool(channels_last))
     return _rounded(means / Y_scale, Y_zero_point, X.dtype)
 
 
