@@ -35,12 +35,14 @@ def page(result: Quantized, options: ViewOptions) -> pages.Page:
     head = []
     if result.accuracy is not None:
         accuracy = result.accuracy
-        before, after = (
-            f"{score(value, accuracy.unit)} {accuracy.unit}".strip()
-            for value in (accuracy.before, accuracy.after)
+        before, after, here = (
+            "" if value is None else f"{score(value, accuracy.unit)} {accuracy.unit}".strip()
+            for value in (accuracy.before, accuracy.after, accuracy.here)
         )
         samples = f"{plural(accuracy.samples, 'sample')} of {result.settings['test']}"
         head.append(f"{accuracy.metric}: {before} before, {after} after ({samples})")
+        why = "" if here == after else " (without VNNI, sums of 8-bit products may saturate)"
+        head += [f"in onnxruntime on this processor: {here}{why}"] if here else []
     worst_first = sorted(result.outputs, key=lambda each: (each.worst_channel or each).sqnr_db)
     for output in worst_first[:_MOST_OUTPUTS]:
         line, worst = f"output {output.output}: SQNR {_unit(output.sqnr_db)}", output.worst_channel

@@ -51,7 +51,8 @@ def quantize(call: QuantizeArguments) -> Quantized:
     scores, note, hidden = None, "nothing was measured: give --test DATA", tuple[str, ...]()
     if test_data is not None:
         models = Interpreter(loaded), Interpreter(graph.model)
-        scores, hidden = accuracy(*models, test_data, metric, call.batch, call.report)
+        session = quantizer.open_where_sums_saturate(graph.model, options)
+        scores, hidden = accuracy(*models, test_data, metric, call.batch, call.report, session)
         total, note = test_data.samples, f"no metric fits {test_data.name}: give --metric"
         if scores is not None:
             done = f"{scores.samples:,} of {total or 0:,} samples"

@@ -45,6 +45,14 @@ def describe(node: onnx.NodeProto, module: str | None, source: str | None) -> No
             node.metadata_props.add(key=key, value=value)
 
 
+def describe_like(node: onnx.NodeProto, other: onnx.NodeProto) -> None:
+    """Gives a new node the module and source line of another.
+
+    What else an exporter wrote is not copied: a stack trace may be longer than the weights.
+    """
+    describe(node, module_of(other), source_of(other))
+
+
 def metadata(proto: onnx.NodeProto | onnx.ModelProto) -> dict[str, str]:
     """Returns the `metadata_props` of a node or model."""
     return {entry.key: entry.value for entry in proto.metadata_props}
@@ -103,18 +111,20 @@ def inherit(node: onnx.NodeProto, calls: Sequence[onnx.NodeProto]) -> None:
 
 
 def pass_on_metadata(proto: onnx.ModelProto, named: set[str]) -> None:
-    """Gives nodes not in `named` the metadata of the node before, else of the node after."""
+    """Gives nodes not in `named` module and source of the node before, else of the node after."""
     makers: dict[str, onnx.NodeProto] = {}
     for node in proto.graph.node:
         if node.name not in named and not node.metadata_props:
             before = next((makers[n] for n in node.input if n in makers), None)
-            node.metadata_props.extend(() if before is None else before.metadata_props)
+            if before is not None and before.metadata_props:
+                describe_like(node, before)
         makers.update((name, node) for name in node.output)
     readers: dict[str, onnx.NodeProto] = {}
     for node in reversed(proto.graph.node):
         if node.name not in named and not node.metadata_props:
             after = next((readers[n] for n in node.output if n in readers), None)
-            node.metadata_props.extend(() if after is None else after.metadata_props)
+            if after is not None and after.metadata_props:
+                describe_like(node, after)
         readers.update((name, node) for name in node.input)
 
 

@@ -10,6 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tracer.graph import loading
+from tracer.graph.provenance import describe_like
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value
 from tracer.narrowing.fitting import Fit
@@ -186,7 +187,7 @@ class Fragment:
         return run
 
     def _append(self, made: onnx.NodeProto) -> None:
-        made.metadata_props.extend(self.node.metadata_props)
+        describe_like(made, self.node)
         self.nodes.append(made)
 
     def _free(self, part: str) -> str:

@@ -31,6 +31,7 @@ from tracer.accumulators.engine.value_ranges import integer_range
 from tracer.containment.activity import Progress
 from tracer.graph import loading
 from tracer.graph.model import Model, Node
+from tracer.graph.provenance import describe_like
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.numeric import parallel
@@ -341,7 +342,7 @@ def _with_sums_for_means(proto: onnx.ModelProto) -> onnx.ModelProto:
             "Conv", [node.input[0], weights], [node.output[0]], node.name,
             group=shape[1], kernel_shape=window, **kept,
         )  # fmt: skip
-        made.metadata_props.extend(node.metadata_props)
+        describe_like(made, node)
         editor.replace(node.output[0], [made], [])
     return editor.proto
 

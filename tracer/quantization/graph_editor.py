@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from tracer.errors import ModelError
+from tracer.graph.provenance import describe_like
 from tracer.interpreter.values import from_tensor
 from tracer.support.types import Array
 
@@ -104,7 +105,7 @@ class GraphEditor:
         self._weights[name].CopyFrom(onnx.numpy_helper.from_array(value, name))
 
     def clip(self, node: onnx.NodeProto, low: Array, high: Array) -> None:
-        """Inserts a Clip before `node`, with the metadata of `node`."""
+        """Inserts a Clip before `node`, with its module and source line."""
         ends = [self.constant(node, part, end) for part, end in (("low", low), ("high", high))]
         node.input[0] = self.inserted(node, "Clip", [node.input[0], *ends])
 
@@ -119,12 +120,12 @@ class GraphEditor:
     def inserted(
         self, node: onnx.NodeProto, op_type: str, inputs: Sequence[str], axis: int | None = None
     ) -> str:
-        """Inserts a node before `node`, with its metadata; returns the name of the output."""
+        """Inserts a node before `node`, with its module and source; returns the output's name."""
         output = self._free_name(f"{node.output[0]}_{op_type}")
         made = onnx.helper.make_node(op_type, list(inputs), [output], output)
         if axis is not None:
             made.attribute.append(onnx.helper.make_attribute("axis", axis))
-        made.metadata_props.extend(node.metadata_props)
+        describe_like(made, node)
         nodes = self.proto.graph.node
         place = next(i for i, n in enumerate(nodes) if n.output[0] == node.output[0])
         nodes.insert(place, made)

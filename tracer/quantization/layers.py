@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -66,20 +66,23 @@ def accuracy(
     metric: Metric | None,
     batch: int,
     progress: Progress | None = None,
+    session: Any = None,
 ) -> tuple[Accuracy | None, tuple[str, ...]]:
     """Scores a float model, `wide`, and a quantised one on all samples of `dataset`, by `batch`.
 
-    A metric without labels compares with the float model. Without a metric, chooses one that fits
-    labels and outputs, and returns None where none does. Where the time limit of the command does
-    not suffice, scores the first samples. Notes say what the metric does not show of the float
-    model's outputs. Raises the errors of the metric.
+    `session` is one of onnxruntime on the quantised model, whose sums may saturate where those of
+    the interpreter do not; None is not scored. A metric without labels compares with the float
+    model. Without a metric, chooses one that fits labels and outputs, and returns None where none
+    does. Where the time limit of the command does not suffice, scores the first samples. Notes say
+    what the metric does not show of the float model's outputs. Raises the errors of the metric.
     """
     report = progress or silent
-    scores: tuple[list[Array], list[Array]] = ([], [])
+    runners = [wide, quantized, *([] if session is None else [session])]
+    scores: list[list[Array]] = [[] for _ in runners]
     shown: list[tuple[ClassCounts, ChannelSquares]] = []
     done, total = 0, dataset.samples
     for part in within_time(dataset.batches(batch), _SCORES_SHARE):
-        before, after = (_outputs(each, part) for each in (wide, quantized))
+        before, *others = (_outputs(each, part) for each in runners)
         first = next(iter(before.values()))
         metric = metric or default_metric(part, first)
         if metric is None:
@@ -87,16 +90,17 @@ def accuracy(
         metric = suited(metric, part, first)
         shown.append((class_counts(metric, before), channel_squares(metric, before)))
         truth = metric.labels(part, dataset.name) if metric.needs_labels else before
-        for all_scores, outputs in zip(scores, (before, after), strict=True):
+        for all_scores, outputs in zip(scores, (before, *others), strict=True):
             all_scores.append(metric.scores(outputs, truth))
         done += part.size
         report(done, total or done, "comparing outputs")
     if metric is None:
         return None, ()
-    before_value, after_value = (metric.value(np.concatenate(each)) for each in scores)
+    values = [metric.value(np.concatenate(each)) for each in scores]
     classes, squares = zip(*shown, strict=True)
     notes = one_class_note(metric, classes), unlike_channels_note(metric, squares)
-    measured = Accuracy(metric.name, metric.unit, before_value, after_value, done)
+    here = values[2] if session is not None else None
+    measured = Accuracy(metric.name, metric.unit, values[0], values[1], done, here)
     return measured, tuple(filter(None, notes))
 
 
@@ -108,13 +112,13 @@ def check_metric(model: Model, dataset: Dataset, metric: Metric) -> None:
     metric.scores(outputs, metric.labels(sample, dataset.name) if metric.needs_labels else outputs)
 
 
-def _outputs(interpreter: Interpreter, batch: Batch) -> dict[str, Array]:
+def _outputs(runner: Any, batch: Batch) -> dict[str, Array]:
     """The outputs of the samples of the data set, in rows: a fixed batch may be padded.
 
-    A scalar is the row of one sample.
+    A scalar is the row of one sample. `runner` is an interpreter or a session of onnxruntime.
     """
-    names = [value.name for value in interpreter.get_outputs()]
-    rows = [np.atleast_1d(value) for value in interpreter.run(None, batch.inputs)]
+    names = [value.name for value in runner.get_outputs()]
+    rows = [np.atleast_1d(value) for value in runner.run(None, dict(batch.inputs))]
     return {name: value[: batch.size] for name, value in zip(names, rows, strict=True)}
 
 

@@ -145,8 +145,8 @@ _SUFFIX = "_quant"
 def restore_metadata(proto: onnx.ModelProto, prepared: onnx.ModelProto) -> None:
     """Gives the nodes of `proto` the names and the metadata that they have in `prepared`.
 
-    A new node gets the metadata of the node it reads from; one that reads an input or a weight of
-    the model gets the metadata of the first node that reads from it.
+    A new node gets module and source line of the node it reads from; one that reads an input or a
+    weight of the model gets those of the first node that reads from it.
     """
     original = {node.name: node for node in prepared.graph.node if node.name}
     taken = {node.name for node in proto.graph.node}

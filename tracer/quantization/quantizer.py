@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnxruntime.quantization import calibrate, registry
@@ -16,6 +17,7 @@ from onnxruntime.quantization import calibrate, registry
 from tracer.containment.activity import Progress, silent
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.executors.onnxruntime import sessions
+from tracer.executors.settings import OrtSettings
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model, encoded
 from tracer.graph.stored_weights import has_external_data
@@ -47,6 +49,18 @@ def saturation_note(options: QuantizationOptions, cpu_flags: Collection[str]) ->
         "less accurate than the interpreter; tracer narrow --for x86-maddubs changes what may "
         "saturate, and --reduce-range keeps all weights in 7 bits"
     )
+
+
+def open_where_sums_saturate(model: Model, options: QuantizationOptions | WeightOptions) -> Any:
+    """Returns a session of onnxruntime on a model that was quantised so.
+
+    None where the processor adds exactly, as the interpreter does.
+    """
+    if isinstance(options, WeightOptions):
+        return None
+    if saturation_note(options, environment.cpu_flags()) is None:
+        return None
+    return sessions.Factory.of(model, OrtSettings()).open()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,18 @@ from tracer.text import plural
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """A metric of the float model (`before`) and of the quantised one (`after`), in `unit`."""
+    """A metric of the float model (`before`) and of the quantised one (`after`), in `unit`.
+
+    Both have exact sums. `here` is `after` in onnxruntime on this processor; None where its sums
+    are exact, too.
+    """
 
     metric: str
     unit: str
     before: float
     after: float
     samples: int
+    here: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from tests.tracer.quantization.test_static import batches, net
 from tracer.graph import loading
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.quantization.options import QuantizationOptions
+from tracer.records import environment
 
 LENET = families.shipped("lenet", "torch")
 
@@ -78,6 +79,8 @@ def test_accuracy_before_and_after_and_the_layers_that_lose_most(tmp_path, capfd
 
     before, after = accuracy(LENET), accuracy(target)
     assert f"top1: {before:.2f} % before, {after:.2f} % after (360 samples of digits)" in out
+    saturates = environment.saturates(environment.cpu_flags())
+    assert ("in onnxruntime on this processor" in out) == saturates
     assert "node_Conv_23" in out
     assert "conv2" in out
     assert "5 more; --top 0 shows all" in out

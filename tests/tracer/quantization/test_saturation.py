@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnxruntime as ort
 import pytest
 
+import tracer
+from tests.graphs import parse
 from tracer.quantization.options import QuantizationOptions as Options
 from tracer.quantization.quantizer import saturation_note
 
@@ -27,3 +31,23 @@ def test_a_processor_without_vnni_is_told(flags, options, warned):
     note = saturation_note(options, flags)
     assert (note is not None) == warned
     assert not warned or "--reduce-range" in str(note)
+
+
+@pytest.mark.parametrize(("flags", "is_measured"), [(("avx2",), True), (("avx_vnni",), False)])
+def test_what_saturates_is_measured_in_onnxruntime(tmp_path, monkeypatch, flags, is_measured):
+    """The mean square of the error of onnxruntime's outputs, beside that of exact sums."""
+    monkeypatch.setattr("tracer.records.environment.cpu_flags", lambda: flags)
+    random = np.random.default_rng(0)
+    weights = random.uniform(0.5, 1, (64, 8)).astype(np.float32)
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[N,64] x) => (float[N,8] y) '
+    model = parse(text + "{ y = MatMul(x, w) }", w=weights)
+    x = random.uniform(0.8, 1, (32, 64)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=x)
+    call = {"calibrate": tmp_path / "x.npz", "metric": "mse", "in_process": True}
+    result = tracer.quantize(model, output=tmp_path / "q.onnx", **call)
+    if not is_measured:
+        assert result.accuracy.here is None
+        return
+    y = ort.InferenceSession(str(tmp_path / "q.onnx")).run(None, {"x": x})[0]
+    assert result.accuracy.here == pytest.approx(((y - x @ weights) ** 2).mean(), rel=1e-3)
+    assert "in onnxruntime on this processor: " in str(result._repr_html_())

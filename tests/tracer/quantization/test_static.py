@@ -104,6 +104,19 @@ def test_nodes_keep_names_modules_and_the_model_its_metadata(format_):
     assert set(loaded.opsets) == {"", *(["com.microsoft"] if format_ == "qoperator" else [])}
 
 
+def test_long_metadata_are_kept_where_they_were_and_copied_nowhere():
+    """Stack traces of torch on each new node made quantised models larger than the float ones."""
+    proto, key = net(), "pkg.torch.onnx.stack_trace"
+    for node in proto.graph.node:
+        node.metadata_props.add(key=key, value='File "/a/net.py", line 3, in forward\n' * 100)
+    quantized = quantize(loading.from_proto(proto), batches())
+    names = {node.name for node in proto.graph.node}
+    keys = {n.name: {e.key for e in n.metadata_props} for n in quantized.proto.graph.node}
+    assert {name for name in keys if key in keys[name]} == names & set(keys)
+    nodes = loading.from_proto(quantized.proto).nodes
+    assert {(node.module is not None, node.source) for node in nodes} == {(True, "net.py:3")}
+
+
 def test_layers_tell_how_much_noise_is_in_them():
     model, samples = loading.from_proto(net()), batches()
     quantized = quantize(model, samples)
