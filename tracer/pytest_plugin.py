@@ -44,19 +44,27 @@ class Checker:
 
         Both are a side of `tracer compare`: a model, FILE.py:NAME, or a saved .trace. A slowdown
         beyond `max_slowdown` must be significant to fail the test, as with `--fail-above`; `within`
-        must be shown to hold, as with `--fail-unless-within`. Without enough runs for an interval
-        the test fails as undecided. `values` compares outputs where both sides are run. The file
-        `report` receives the comparison, .html or another format, also if the test fails.
+        must be shown to hold, as with `--fail-unless-within`. Both are shares: 0.05 is 5 %. Without
+        enough runs for an interval the test fails as undecided. `values` compares outputs where
+        both sides are run. The file `report` receives the comparison, .html or another format, also
+        if the test fails.
         """
-        from tracer import SideSettings, Tolerance, compare
+        from tracer import Comparison, SideSettings, Tolerance, TracerError, compare
 
-        comparison = compare(
-            [str(against), str(model)],
-            settings=settings or SideSettings(),
-            fail_above=max_slowdown,
-            fail_unless_within=within,
-            tolerance=Tolerance() if values else None,
-        )
+        try:
+            _check_shares(max_slowdown=max_slowdown, within=within)
+            if report is not None:  # before the time of the comparison is spent
+                Comparison.check_target(report, force=True)
+            comparison = compare(
+                [str(against), str(model)],
+                settings=settings or SideSettings(),
+                fail_above=max_slowdown,
+                fail_unless_within=within,
+                tolerance=Tolerance() if values else None,
+            )
+        except TracerError as error:  # without the frames of tracer, which tell the user nothing
+            told = f"{type(error).__name__}: {error}"
+            raise pytest.fail.Exception(told, pytrace=False) from None
         for verdict in comparison.verdicts:
             self.record(f"tracer {verdict.gate}", verdict.line)
         if report is not None:
@@ -75,6 +83,16 @@ class Checker:
         # whole runs, and the layers that changed
         views.show(replace(comparison, verdicts=()), page, ViewOptions(top=_ROWS))
         pytest.fail("\n".join([*lines, "", page.export_text()]), pytrace=False)
+
+
+def _check_shares(**shares: object) -> None:
+    """Raises UsageError for what is no number of at least 0, nor None."""
+    from tracer import UsageError
+
+    for name, share in shares.items():
+        is_number = isinstance(share, float | int) and not isinstance(share, bool) and share >= 0
+        if share is not None and not is_number:
+            raise UsageError(f"{name} is {share!r}", "Give a share, 0.05 for 5 %, or None.")
 
 
 @pytest.fixture(name="tracer")

@@ -112,4 +112,6 @@ def test_a_budget_of_unknown_work_is_not_kept(tmp_path, monkeypatch, capfd):
     versions = [onnx.helper.make_opsetid("own", 1), onnx.helper.make_opsetid("", 17)]
     onnx.save(onnx.helper.make_model(graph, opset_imports=versions, ir_version=9), "own.onnx")
     assert tracer.cli.main(["count", "own.onnx", "--max-macs", "5"]) == 1
-    assert "not all MACs are known, which --max-macs needs" in capfd.readouterr().err
+    err = capfd.readouterr().err
+    assert "not all MACs are known, which --max-macs needs. Add the rules" in err
+    assert "--operators FILE.py" in err

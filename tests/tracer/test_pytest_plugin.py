@@ -109,3 +109,19 @@ def test_a_model_that_is_missing_is_an_error_of_the_test(suite):
     result = suite('tracer.check("none.onnx", against="main.trace")')
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*InputError: none.onnx: no such file*"])
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ('max_slowdown="5%"', "UsageError: max_slowdown is '5%'. Give a share, 0.05 for 5 %, *"),
+        ("within=-1", "UsageError: within is -1. *"),
+        ('report="none/s.html"', "InputError: none/s.html: the folder */none does not exist. *"),
+        ('report="s.nothing"', "UsageError: s.nothing: the extension names no format. *"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_before_models_are_run_and_without_frames(suite, argument, message):
+    result = suite(f'tracer.check("none.onnx", against="none.onnx", {argument})')
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([message])
+    assert "pytest_plugin.py" not in result.stdout.str()

@@ -83,7 +83,11 @@ def command(
         if most is not None and counted > most:
             raise ThresholdError(f"{trace.model.name} has {counted:,} {unit}; {flag} is {most:,}")
         if most is not None and not known:
+            needs_run = api.COUNT_WITH_RUN in trace.notes
             raise ThresholdError(
                 f"{trace.model.name}: not all {unit} are known, which {flag} needs",
-                "Count with the shapes of a run: --inputs FILE, or --run.",
+                "Count with the shapes of a run: --inputs FILE, or --run."
+                if needs_run
+                else "Add the rules that the notes miss: --operators FILE.py, as in "
+                "'tracer docs custom-operators'.",
             )

@@ -94,20 +94,30 @@ class Result:
         >>> path.read_text().splitlines()[0]
         '### lenet.onnx · batch 1'
         """
-        target = Path(path)
+        target, extension = Path(path), self.check_target(path, force)
+        placed = replace(options or ViewOptions(), folder=target.parent)
         views = importlib.import_module(_VIEWS)
-        known = views.formats(type(self))
-        extension = views.extension_of(target, known)
+        write_atomically(target, views.render(self, extension, placed))
+        return target
+
+    @classmethod
+    def check_target(cls, path: str | Path, force: bool = False) -> str:
+        """Returns the extension of the format that `save` writes. Raises what `save` would raise.
+
+        Call it before a result is computed that takes long.
+        """
+        views = importlib.import_module(_VIEWS)
+        known = views.formats(cls)
+        extension: str | None = views.extension_of(Path(path), known)
         if extension is None:
-            near = suggest(target.suffix.lstrip("."), known)
+            near = suggest(Path(path).suffix.lstrip("."), known)
             raise UsageError(
                 f"{path}: the extension names no format",
                 f"{near}The formats are {', '.join(known)}.",
             )
-        check_writable(target, force)
-        placed = replace(options or ViewOptions(), folder=target.parent)
-        write_atomically(target, views.render(self, extension, placed))
-        return target
+        known[extension].check()
+        check_writable(Path(path), force)
+        return extension
 
     def to_pandas(self, options: ViewOptions | None = None) -> pd.DataFrame:
         """Returns the rows of the result as a table: what `save` writes to a .csv.

@@ -225,18 +225,20 @@ def verdict(run: Run, nodes: pd.DataFrame) -> tuple[str, ...]:
     overhead = f" ({duration(raw)} with profiler overhead)" if abs(raw - corrected) > _SAME else ""
     kind = "unprofiled run" if run.has_undisturbed else "profiled run"
     busy = run.counted.sentence()
+    alone, share = empty(run), coverage(run, nodes)
+    slower = "in a slower run" if runs == 1 else "in slower runs"
+    of_wall = f"{share:.0%} of wall" if share <= 1 or alone is not None else slower
     lines = [
         *([busy] if busy else []),
         f"wall  {duration(measured['mean'])} per run ({spread}{plural(runs, kind)})",
-        f"nodes {duration(corrected)}{' on the device' * run.is_on_device}, "
-        f"{coverage(run, nodes):.0%} of wall{overhead}",
+        f"nodes {duration(corrected)}{' on the device' * run.is_on_device}, {of_wall}{overhead}",
         *(note for note in run.notes if note.startswith(BUSY)),
     ]
     backward = backward_share(nodes)
     if backward is not None:
         back = f"backward {duration(backward * corrected)}, {percent(backward)} of the nodes"
-        lines.append(f"{back}, {percent(backward * coverage(run, nodes))} of wall")
-    alone, returning = empty(run), run.returning_us
+        lines.append(f"{back}, {percent(backward * share)} of wall")
+    returning = run.returning_us
     rest = measured["mean"] - corrected
     if returning >= _NOTABLE * measured["mean"]:
         lines.append(f"return {duration(returning)}, in which outputs are handed to the caller")
