@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, make_dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.api import _calls
@@ -13,6 +12,7 @@ from tracer.support.arguments import FLAG, TEXT, Rule, maybe, option, part, seve
 
 if TYPE_CHECKING:
     from tracer.analyzers.compare.bisection import Bisection
+    from tracer.exporters.subject import ModelSource
     from tracer.support.tolerance import Tolerance
 
 _FAULTS = ("slower", "values", "crash")
@@ -39,7 +39,7 @@ _Settings: Any = make_dataclass(
 class BisectArguments(_calls.Contained):
     """The arguments of `bisect`."""
 
-    sides: Sequence[str | Path]
+    sides: Sequence[ModelSource]
     _: KW_ONLY
     ort: str | None = option(
         "Releases of onnxruntime: a range, of which the newest of each minor version are taken, as "

@@ -167,7 +167,9 @@ RULES: Mapping[str, Rule] = {
     "register": Rule("a list of paths", either(_EMPTY, several(PATH)).holds, ("path",)),
     "args": maybe(replace(mapping(ANYTHING), reads=("argument",))),
     "inputs": _INPUTS,
-    "sides": several(either(TEXT, PATH, instance("tracer.records.trace.Trace"))),
+    "sides": several(either(TEXT, PATH, instance(
+        "tracer.records.trace.Trace", "onnx.onnx_ml_pb2.ModelProto", "tracer.graph.model.Model",
+        "tracer.exporters.subject.Code"))),
     "metrics": maybe(several(TEXT)),
     "batches": several(_COUNTS["batch"]),
     "input_shape": maybe(_SHAPES),

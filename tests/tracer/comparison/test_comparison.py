@@ -108,6 +108,20 @@ def test_a_model_compared_with_itself_computes_the_same(model):
     assert comparison.sums[0].side == "m.onnx #2"
 
 
+def test_models_in_memory_are_sides_with_the_names_of_their_graphs(model):
+    ours, other = residual(), residual()
+    other.graph.name = "newer"
+    sides = [ours, other, open_model(model), ours]
+    comparison = tracer.compare(sides, settings=QUICK, by="model", tolerance=Tolerance())
+    name = ours.graph.name
+    labels = [side.label for side in comparison.sides]
+    assert labels == [name, "newer", "m.onnx", f"{name} #2"]
+    assert [numbers.differ for numbers in comparison.numbers] == [False] * 3
+    assert tracer.compare_bits([ours, model]).is_equal
+    with pytest.raises(InputError, match="no such file"):
+        tracer.compare([ours, "none.onnx"])
+
+
 def test_other_weights_are_a_divergence_and_its_first_layer_is_named(model, tmp_path):
     changed = onnx.load(model)
     weight = next(w for w in changed.graph.initializer if w.name == "w2")

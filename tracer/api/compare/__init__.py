@@ -28,6 +28,7 @@ from tracer.support.arguments import (
 if TYPE_CHECKING:
     from tracer.analyzers.compare import Comparison
     from tracer.analyzers.compare.sweep import Sweeps
+    from tracer.exporters.subject import ModelSource
     from tracer.records.bits import BitComparison
     from tracer.records.trace import Trace
     from tracer.support.tolerance import Tolerance
@@ -146,7 +147,7 @@ class _Values:
 class CompareArguments(_calls.Contained):
     """The arguments of `compare`."""
 
-    sides: Sequence[str | Path | Trace]
+    sides: Sequence[ModelSource | Trace]
     _: KW_ONLY
     settings: SideSettings = part(SideSettings, _DEFAULT, build=dict)
     test: _calls.Data | None = _calls.data(None, group=_ACCURACY)
@@ -180,10 +181,10 @@ class CompareArguments(_calls.Contained):
 def compare(call: CompareArguments) -> Comparison:
     """Compares each of `sides` with the first one, in time and work.
 
-    A side is a Trace, or named as on the command line (see `tracer.api.compare.naming`). Models are
-    run now, alternating. With a `tolerance` their values are compared as well, on the inputs of the
-    first ONNX model. With `threads`, each side
-    is compared at each of these numbers of threads, instead of that of the settings. So does
+    A side is a Trace, an onnx.ModelProto or Model, or named as on the command line (see
+    `tracer.api.compare.naming`). Models are run now, alternating. With a `tolerance` their values
+    are compared as well, on the inputs of the first ONNX model. With `threads`, each side is
+    compared at each of these numbers of threads, instead of that of the settings. So does
     `precision` replace that of the settings.
 
     With `test`, the ONNX models are also scored on the first `test_limit` samples of this data set,
@@ -220,7 +221,7 @@ def compare(call: CompareArguments) -> Comparison:
 class SweepArguments(_calls.Contained):
     """The arguments of `sweep`."""
 
-    sides: Sequence[str | Path | Trace]
+    sides: Sequence[ModelSource | Trace]
     batches: Sequence[int]
     _: KW_ONLY
     settings: SideSettings = _DEFAULT
@@ -263,7 +264,7 @@ class BitOptions:
 class BitArguments(_calls.Contained):
     """The arguments of `compare_bits`."""
 
-    sides: Sequence[str | Path]
+    sides: Sequence[ModelSource]
     _: KW_ONLY
     settings: SideSettings = _DEFAULT
     machine: str | Path | None = argument(None)

@@ -5,6 +5,9 @@
 framework's own model, are run now; `FILE.py:NAME@torch:cuda` runs on a card, `@torch==2.12.1` in
 that release, and `FILE.py:NAME@ort` is its export.
 
+In Python a side may also be a Trace, an onnx.ModelProto, a Model or a Code; a model in memory is
+called by the name of its graph.
+
 ONNX models declare their inputs, and feed themselves. A module of a framework declares none: it
 runs on the arrays of the first ONNX model, by position. The values of all sides are compared on
 these.
@@ -38,7 +41,14 @@ from tracer.executors.releases import PACKAGES, Release
 from tracer.executors.settings import DEVICES
 from tracer.exporters import frameworks
 from tracer.exporters.records import draw, exporter_of, input_specs
-from tracer.exporters.subject import Code, load_source, names_code, open_subject, runs_in_framework
+from tracer.exporters.subject import (
+    Code,
+    ModelSource,
+    load_source,
+    names_code,
+    open_subject,
+    runs_in_framework,
+)
 from tracer.graph.model import Model
 from tracer.inputs.feedset import npz_members, read_arrays
 from tracer.inputs.request import on_sizes_that_run
@@ -61,16 +71,17 @@ Arrays: TypeAlias = Sequence[NDArray[Any]]
 """An array for each input of a model, by position."""
 
 
-def named_sides(sides: Sequence[str | Path | Trace], settings: SideSettings) -> list[NamedSide]:
-    """Returns the sides, which are traces or named by texts, with short labels.
+def named_sides(sides: "Sequence[ModelSource | Trace]", settings: SideSettings) -> list[NamedSide]:
+    """Returns the sides, which are traces, models or named by texts, with short labels.
 
     A model that is exported gets the inputs that the settings describe, else those of the first
     ONNX file, as far as its sizes are not guessed, else its own. Raises the errors of `parse`.
     """
-    texts = [str(side) for side in sides if not isinstance(side, Trace)]
-    named = {text: parse(text, settings) for text in texts if not _is_exported(text)}
+    keys = [str(side) if isinstance(side, str | Path) else id(side) for side in sides]
+    subjects = dict(zip(keys, sides, strict=True))
+    exported = [str(key) for key in subjects if _is_exported(key)]
+    named = {k: open_side(side, settings) for k, side in subjects.items() if not _is_exported(k)}
     models = [side for side in named.values() if isinstance(side, OnnxSide)]
-    exported = [text for text in texts if _is_exported(text)]
     if exported and models and settings.input_shape is None:
         feedset = models[0].request(settings).feeds()
         arrays = list(feedset.feeds.values())
@@ -78,17 +89,23 @@ def named_sides(sides: Sequence[str | Path | Trace], settings: SideSettings) -> 
             shapes, dtypes = zip(*((a.shape, a.dtype.name) for a in arrays), strict=True)
             settings = replace(settings, input_shape=shapes, input_dtype=dtypes)
     named |= {text: parse(text, settings) for text in exported}
-    return with_short_labels(
-        [
-            Recorded(side.model.name, side) if isinstance(side, Trace) else named[str(side)]
-            for side in sides
-        ]
-    )
+    return with_short_labels([named[key] for key in keys])
 
 
-def _is_exported(text: str) -> bool:
-    """Whether a side is code of a framework that runs as ONNX."""
-    name, executor = _split_executor(text)
+def open_side(side: "ModelSource | Trace", settings: SideSettings) -> NamedSide:
+    """Returns the side that a model, a trace or a text is. Raises the errors of `parse`."""
+    if isinstance(side, str | Path):
+        return parse(str(side), settings)
+    if isinstance(side, Trace):
+        return Recorded(side.model.name, side)
+    model = open_subject(side)
+    label = model.name if model.path or model.subject else model.proto.graph.name
+    return OnnxSide(label, runnable_form(model), Path(model.name))
+
+
+def _is_exported(key: str | int) -> bool:
+    """Whether a side, if it is a text, is code of a framework that runs as ONNX."""
+    name, executor = _split_executor(str(key))
     if re.split("==|:", executor)[0] in frameworks() or not names_code(name):
         return False
     return bool(executor) or not runs_in_framework(name)

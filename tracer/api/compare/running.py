@@ -23,6 +23,7 @@ from tracer.api.compare.sides import LiveSide, NamedSide, OnnxSide, Recorded, Ru
 from tracer.containment import signals
 from tracer.containment.activity import Progress
 from tracer.executors.measuring import Pace, by_side, keeping, sessions
+from tracer.exporters.subject import ModelSource
 from tracer.inputs.request import Samples, with_overrides
 from tracer.records.trace import INCOMPLETE, Trace, Turns
 from tracer.support.temporary import TemporaryFolder
@@ -121,7 +122,7 @@ def sweep(call: SweepArguments) -> Sweeps:
         )
 
 
-def open_sides(sides: Sequence[str | Path | Trace], settings: SideSettings) -> list[NamedSide]:
+def open_sides(sides: "Sequence[ModelSource | Trace]", settings: SideSettings) -> list[NamedSide]:
     """Returns the sides as they run. Raises the errors of `naming.named_sides`."""
     named = naming.named_sides(sides, settings)
     naming.refuse_unused(named, settings)
