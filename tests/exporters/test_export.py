@@ -28,7 +28,7 @@ def target(tmp_path):
 
 def test_an_existing_file_is_refused_before_the_work_and_left_as_it_is(target):
     target.write_bytes(b"mine")
-    with pytest.raises(InputError, match=r"m\.onnx: the file exists.*--force"):
+    with pytest.raises(InputError, match=r"m\.onnx: the file exists.*options\.force"):
         export(Untouchable(), target, input_shape=(1, 3))
     assert target.read_bytes() == b"mine"
 
@@ -86,7 +86,7 @@ def test_a_request_that_cannot_be_met_is_refused_before_the_work(target, options
 @pytest.mark.parametrize(
     ("shape", "dtype", "message"),
     [
-        (None, "float32", "shape of the input is not known.*--input-shape"),
+        (None, "float32", "shape of the input is not known.*input_shape="),
         ((0, 3), "float32", r"\[0, 3\] is not a shape"),
         ((1, 3), "float31", "no element type 'float31'. There are bool, float16"),
         ((1, 3), ["float32", "int64"], "2 element types for 1 inputs"),

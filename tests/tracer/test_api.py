@@ -149,7 +149,8 @@ def test_a_size_that_no_assumption_meets_is_told_with_the_remedy():
     g (float[N,A] a) => (float[7] y) { s = Constant <value_ints = [7]> ()  y = Reshape (a, s) }
     """
     with pytest.raises(
-        InputError, match=r"cannot run.*No usual sizes fit, among them A=16; set them: --dim A=SIZE"
+        InputError,
+        match=r"cannot run.*No usual sizes fit, among them A=16; set them: dims={'A': SIZE}",
     ):
         tracer.profile(onnx.parser.parse_model(text), runs=2)
 

@@ -10,12 +10,16 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pandas as pd
 import pytest
 
 import tracer
+from tests.graphs import residual
+from tracer import cli
 from tracer.analyzers.views import formats
 from tracer.containment import activity
+from tracer.errors import UsageError
 from tracer.records.result import Result
 
 LENET, INT8 = "models/lenet/lenet.onnx", "models/lenet/lenet.int8.onnx"
@@ -271,3 +275,45 @@ def test_every_function_and_every_method_of_a_trace_has_an_example():
     assert {m for m in methods if not m.startswith("_")} - {"headline"} <= {
         name.partition(".")[2] for name in shown
     }
+
+
+@pytest.mark.parametrize(
+    ("function", "typed", "spelled"),
+    [
+        (tracer.profile, "Leave out --plan, or --prefill and --decode.",
+         "Leave out plan, or prefill and decode."),
+        (tracer.profile, "Set --dim n=SIZE --dim x:1=16, or --inputs FILE.npz; --batch 4 fits.",
+         "Set dims={'n': SIZE, 'x:1': 16}, or inputs=FILE.npz; batch=4 fits."),
+        (tracer.profile, "Run: tracer count m.onnx --batch 4. Or --batch 4, --max-macs 5",
+         "Run: tracer count m.onnx --batch 4. Or batch=4, --max-macs 5"),
+        (tracer.interpret, "as in --accumulator 16", "as in accumulator=16"),
+        (tracer.compare, "Name a data set: --data text:FILE; --dim does nothing, nor --batch 8.",
+         "Name a data set: test=text:FILE; settings.dims does nothing, nor settings.batch=8."),
+        (tracer.quantize, "Use --format qdq or --per-tensor; --max-memory 5 is reached",
+         "Use options.format qdq or options.per_channel=False; limits.process_bytes=5 is "
+         "reached"),
+        (tracer.tune, "raise --max-seconds to --max-seconds 60",
+         "raise max_seconds to max_seconds=60"),
+        (tracer.export, "Give it with the batch first: --input-shape 1,3,32,32.",
+         "Give it with the batch first: input_shape=(1,3,32,32)."),
+    ],
+)  # fmt: skip
+def test_an_error_names_the_arguments_of_a_function(function, typed, spelled, monkeypatch):
+    def refuse(*args):
+        raise UsageError(typed, typed)
+
+    monkeypatch.setattr("tracer.containment.calls.contained", refuse)
+    first = ["a.onnx", "b.onnx"] if function is tracer.compare else "a.onnx"
+    more = ("b.onnx",) if function is tracer.export else ()
+    with pytest.raises(UsageError) as caught:
+        function(first, *more)
+    assert (caught.value.what, caught.value.hint) == (spelled, spelled)
+
+
+@pytest.mark.parametrize("in_process", [True, False])
+def test_an_error_names_options_on_the_command_line_alone(tmp_path, in_process, capfd):
+    onnx.save(residual(), tmp_path / "m.onnx")
+    with pytest.raises(UsageError, match="Set prefill, the number of tokens"):
+        tracer.count(tmp_path / "m.onnx", decode=4, in_process=in_process)
+    assert cli.main(["count", str(tmp_path / "m.onnx"), "--decode", "4"]) == 2
+    assert "Set --prefill, the number of tokens" in capfd.readouterr().err

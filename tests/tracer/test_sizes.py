@@ -228,7 +228,7 @@ def test_a_branch_that_never_runs_does_not_decide():
 def test_what_cannot_be_chosen_is_asked_for_in_one_message():
     body = "s = Constant <value_ints = [7777]> ()  y = Reshape (x, s)"
     proto = net("float[N,A] x, float[N,B] z", body)
-    with pytest.raises(InputError, match=r"A=16, B=16; set them: --dim A=SIZE --dim B=SIZE$"):
+    with pytest.raises(InputError, match=r"A=16, B=16; set them: dims={'A': SIZE, 'B': SIZE}$"):
         tracer.profile(proto, runs=2, in_process=True)
 
 

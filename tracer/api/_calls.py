@@ -14,13 +14,14 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from tracer.analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL, METRIC
-from tracer.containment import calls
+from tracer.containment import activity, calls
 from tracer.containment.activity import Progress, progress_bar, silent
 from tracer.errors import TracerError, UsageError
 from tracer.exporters import frameworks
@@ -30,7 +31,9 @@ from tracer.support.arguments import (
     amount,
     check_declared,
     check_fields,
+    in_python,
     maybe,
+    names_of_options,
     option,
     swept,
 )
@@ -137,7 +140,7 @@ def contained(
                 what = f"got an unexpected keyword argument '{unknown[0]}'" if unknown else error
                 hint = _hint(record, unknown)
                 raise TypeError(f"{function.__name__}() {what}. {hint}".rstrip(" .")) from None
-            with _arrays_in_files(given) as stored:
+            with _python_words(arguments), _arrays_in_files(given) as stored:
                 return run_call(call_record(**stored))
 
         def run_call(chosen: _Record) -> _Result:
@@ -162,6 +165,28 @@ def contained(
         return call
 
     return decorate
+
+
+_LIMITS = {
+    "--max-seconds": "limits.seconds", "--max-memory": "limits.process_bytes",
+    "--max-tensor": "limits.tensor_bytes", "--max-live": "limits.live_bytes",
+    "--max-trips": "limits.loop_trips",
+}  # fmt: skip
+"""Options of every command, and what they are in Python."""
+is_typed = ContextVar("is_typed", default=False)
+"""Whether calls are those of a command line: their errors name its options, as they were typed."""
+
+
+@contextmanager
+def _python_words(record: Any) -> Iterator[None]:
+    """Names arguments of a function, not options of its command, in errors that Python gets."""
+    try:
+        yield
+    except TracerError as error:
+        if activity.page() is None and not is_typed.get():  # in a child, its parent does it
+            names = _LIMITS | names_of_options(record)
+            error.what, error.hint = (in_python(text, names) for text in (error.what, error.hint))
+        raise
 
 
 @contextmanager

@@ -35,8 +35,9 @@ class _Export:
         group=_calls.ONNX, rule=integer(1), common=True,
     )  # fmt: skip
     static_batch: bool = option(
-        "Fix the batch size to that of the inputs.", False, group=_calls.ONNX, rule=FLAG
-    )
+        "Fix the batch size to that of the inputs.", False, group=_calls.ONNX, rule=FLAG,
+        python="dynamic_batch=False",
+    )  # fmt: skip
     keep_batchnorm: bool = option(
         "Do not fold BatchNormalization into convolutions (torch).", False,
         group=_calls.ONNX, rule=FLAG,

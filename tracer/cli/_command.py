@@ -161,6 +161,10 @@ _FILES = ("outputs", "force", "opened")
 def keep_words(context: click.Context, words: Sequence[str]) -> None:
     """Keeps the words of a command line in a context, before they are parsed."""
     context.meta[_WORDS] = tuple(words)
+    from tracer.api._calls import is_typed  # which the list of commands need not wait for
+
+    token = is_typed.set(True)
+    context.call_on_close(lambda: is_typed.reset(token))
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ def _option(declared: Field[Any]) -> Decorator:
         settings["type"] = _READERS[reads[0]](*reads[1:])
     if line.pop("limits_command", False):
         settings["callback"] = limit_seconds
-    settings |= {name: line[name] for name in line.keys() - {"flag", "group", "convert"}}
+    settings |= {name: line[name] for name in line.keys() - {"flag", "group", "convert", "python"}}
     return cloup.option(*flag_of(declared).split(), declared.name, cls=Option, **settings)
 
 

@@ -4,6 +4,7 @@ An argument has the same name, and so the same rule, in every function and on th
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from numbers import Integral, Real
@@ -210,9 +211,10 @@ def option(
 
     `factory` makes a default that can change. `line` is what `tracer.cli._options` needs to know
     besides: `flag` [default: the name], `reads` [default: that of the rule], `metavar`, `multiple`,
-    `convert` from what the command line reads, `typed`, a default of the command alone, whether the
-    help shows the default (`shown`), whether the seconds limit the command (`limits_command`), and
-    whether the short help shows the option (`common`).
+    `convert` from what the command line reads, `python`, another argument that has its meaning,
+    `typed`, a default of the command alone, whether the help shows the default (`shown`), whether
+    the seconds limit the command (`limits_command`), and whether the short help shows the option
+    (`common`).
     """
     metadata = {"rule": rule, "help": help, "group": group, **line}
     if factory is not MISSING:
@@ -223,6 +225,49 @@ def option(
 def flag_of(declared: Field[Any]) -> str:
     """Returns the option that a field declares, as on the command line."""
     return str(declared.metadata.get("flag", "--" + declared.name.replace("_", "-")))
+
+
+def names_of_options(record: Any, path: str = "") -> dict[str, str]:
+    """Returns the argument in Python that each option of the fields sets."""
+    names = dict[str, str]()
+    for each in fields(record):
+        if "part" in each.metadata:
+            names |= names_of_options(each.metadata["part"], f"{each.name}.")
+        own = each.metadata.get("python", each.name)
+        name = own if path == f"{own}." else f"{path}{own}"
+        positive, _, negative = flag_of(each).partition("/")
+        names |= dict.fromkeys(("--" + each.name.replace("_", "-"), *positive.split()), name)
+        names |= {negative: f"{name}=False"} if negative else {}
+    return names
+
+
+_OPTION = re.compile(
+    r"(?P<command>`?\b(?:tracer|python -m) [a-z].*?(?:`|[,;:.] |$))"
+    r"|(?<![\w-])(?P<flag>--[a-z][a-z-]*)(?:(?P<pairs>(?: (?:(?P=flag) )?[\w:.-]+=[\w…]+)+)"
+    r"| (?P<value>\d(?:[\d.,]*\d)?\b|[a-z.:]*[A-Z]{2,}(?:[\w.:]*\w)?))?",
+    re.DOTALL,
+)
+"""A whole command, or an option with its value, in a message for the command line."""
+
+
+def in_python(text: str, names: Mapping[str, str]) -> str:
+    """Returns a message with arguments of Python for those options that `names` has.
+
+    Whole commands stay as they are.
+    """
+
+    def spell(match: re.Match[str]) -> str:
+        if match["command"] or match["flag"] not in names:
+            return match[0]
+        value = match["value"] or ""
+        if match["pairs"]:
+            pairs = re.findall(r"([\w:.-]+)=([\w…]+)", match["pairs"])
+            value = f"{{{', '.join(f'{key!r}: {each}' for key, each in pairs)}}}"
+        elif "," in value:
+            value = f"({value})"
+        return names[match["flag"]] + (value and f"={value}")
+
+    return _OPTION.sub(spell, text)
 
 
 def check_declared(record: Any) -> None:

@@ -45,7 +45,9 @@ def test_shapes_are_not_to_be_given_twice(program, tmp_path):
 
 def test_a_dynamic_batch_cannot_be_fixed(program, tmp_path):
     options = ExportOptions(dynamic_batch=False)
-    with pytest.raises(UsageError, match="dynamic batch, which --static-batch cannot fix"):
+    with pytest.raises(
+        UsageError, match=r"dynamic batch, which options\.dynamic_batch=False cannot fix"
+    ):
         export(load_source(str(program)), tmp_path / "m.onnx", options=options)
 
 

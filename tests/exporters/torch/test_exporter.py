@@ -254,7 +254,9 @@ class Leaves(nn.Module):
 
 
 def test_a_batch_that_is_baked_in_names_the_input(tmp_path):
-    with pytest.raises(ModelError, match=r"fixes the batch of its input 'x' at 2.*--static-batch"):
+    with pytest.raises(
+        ModelError, match=r"fixes the batch of its input 'x' at 2.*dynamic_batch=False"
+    ):
         export(Baked(), tmp_path / "m.onnx", input_shape=(2, 3))
 
 
@@ -263,7 +265,7 @@ def test_a_batch_that_is_baked_in_names_the_input(tmp_path):
 def test_a_model_that_runs_at_its_traced_batch_alone_is_refused_with_the_batch(
     tmp_path, net, batch
 ):
-    with pytest.raises(ModelError, match=r"--static-batch") as caught:
+    with pytest.raises(ModelError, match=r"options\.dynamic_batch=False") as caught:
         export(net, tmp_path / "m.onnx", input_shape=(batch, 3))
     assert "batch" in caught.value.what
 

@@ -54,13 +54,13 @@ def test_a_library_without_operators(path):
 def test_an_operator_that_nothing_has_is_told_with_the_way_out(path):
     with pytest.raises(ModelError, match="no operator Whirl in the domain 'mine'") as caught:
         tracer.profile(path, runs=1, in_process=True)
-    assert "--register FILE.so" in caught.value.hint
+    assert "register=FILE.so" in caught.value.hint
 
 
 def test_a_library_that_nothing_would_run_is_refused(path):
     with pytest.raises(UsageError, match="nothing runs it here"):
         tracer.interpret(path, register=[WITHOUT_ENTRY], in_process=True)
-    with pytest.raises(UsageError, match="--register would do nothing"):
+    with pytest.raises(UsageError, match=r"settings\.register would do nothing"):
         sides = [f"{path}@interpreter", f"{path}@interpreter"]
         tracer.compare(sides, settings=SideSettings(register=[WITHOUT_ENTRY]), in_process=True)
 
