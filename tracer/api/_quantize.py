@@ -15,7 +15,7 @@ from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, without_split
 from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization import quantizer
-from tracer.quantization.calibration import CalibrationSamples
+from tracer.quantization.calibration import CalibrationSamples, choose_batch
 from tracer.quantization.layers import accuracy, check_metric
 from tracer.quantization.options import QuantizationOptions, WeightOptions
 from tracer.records.model_info import ModelInfo
@@ -36,7 +36,8 @@ def quantize(call: QuantizeArguments) -> Quantized:
     calibration, test_data = _data(loaded, call, options)
     if metric is not None and test_data is not None:
         check_metric(loaded, test_data, metric)
-    samples = None if calibration is None else CalibrationSamples(calibration, call.batch)
+    batch, notes = choose_batch(calibration or test_data, call.batch)
+    samples = None if calibration is None else CalibrationSamples(calibration, batch)
     with opened_pool(call.cluster, note=call.note, modules=_MODULES) as pool:
         if not isinstance(options, WeightOptions):
             assert samples is not None  # `_data` refuses a request without
@@ -52,7 +53,7 @@ def quantize(call: QuantizeArguments) -> Quantized:
     if test_data is not None:
         models = Interpreter(loaded), Interpreter(graph.model)
         session = quantizer.open_where_sums_saturate(graph.model, options)
-        scores, hidden = accuracy(*models, test_data, metric, call.batch, call.report, session)
+        scores, hidden = accuracy(*models, test_data, metric, batch, call.report, session)
         total, note = test_data.samples, f"no metric fits {test_data.name}: give --metric"
         if scores is not None:
             done = f"{scores.samples:,} of {total or 0:,} samples"
@@ -71,7 +72,7 @@ def quantize(call: QuantizeArguments) -> Quantized:
             "limit": call.limit, "test": None if test_data is None else test_data.name,
         },
         accuracy=scores, layers=graph.layers, outputs=graph.outputs,
-        notes=(*graph.notes, *hidden, *([note] if note else []), *writing.notes(proto)),
+        notes=(*graph.notes, *notes, *hidden, *([note] if note else []), *writing.notes(proto)),
         proto=proto,
     )  # fmt: skip
 

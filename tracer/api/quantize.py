@@ -80,7 +80,10 @@ class QuantizeArguments(_calls.Contained):
         "Samples to calibrate with, and to measure the layers on.", 512, group=_CALIBRATION
     )
     data_dir: str | Path = _calls.data_dir(group=_CALIBRATION)
-    batch: int = _calls.samples_per_inference(32, group=_CALIBRATION)
+    batch: int | None = option(
+        "Samples per inference.  [default: 32, or as many as have 2 GiB of values]", None,
+        group=_CALIBRATION,
+    )  # fmt: skip
     options: QuantizationOptions | WeightOptions | None = part(
         _EitherOptions, None, build=_chosen_options,
         rule=maybe(

@@ -7,11 +7,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tracer import shapes
 from tracer.containment.activity import Progress, silent
 from tracer.errors import InputError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.feedset import Feeds, check_feeds
+from tracer.limits import size_text
 
 
 class CalibrationBatches(Protocol):
@@ -91,3 +93,28 @@ class CalibrationSamples:
     def _count(self) -> int:
         """Counts by reading: the data may have batches of their own."""
         return sum(1 for _ in self.dataset.batches(self.size))
+
+
+_USUAL_BATCH = 32
+_MOST_BYTES = 2 << 30
+"""Of the values of a batch; two graphs and their copies take two to three times as much. What is
+free here plays no part: ranges differ by the batch in their last bit, histograms in more."""
+
+
+def choose_batch(dataset: Dataset | None, asked: int | None) -> tuple[int, tuple[str, ...]]:
+    """Returns how many samples run at a time, and a note where these are fewer than usual.
+
+    That is what was asked for, if anything. Raises the errors of `Dataset.batches` and of
+    `shapes.infer`.
+    """
+    if asked or dataset is None or dataset.layout.batch or not dataset.layout.rows:
+        return asked or _USUAL_BATCH, ()
+    first = next(dataset.batches(1), None)
+    inputs = {} if first is None else {name: np.shape(v) for name, v in first.inputs.items()}
+    types = shapes.infer(dataset.model, inputs)
+    values = [types.of(name, node.scope) for node in dataset.model.nodes for name in node.outputs]
+    nbytes = sum((each and each.nbytes) or 0 for each in values)
+    batch = max(1, min(_USUAL_BATCH, _MOST_BYTES // max(nbytes, 1)))
+    size = size_text(_USUAL_BATCH * nbytes)
+    note = f"the batch is {batch}, as the values of {_USUAL_BATCH} samples would take {size}"
+    return batch, () if batch == _USUAL_BATCH else (note,)

@@ -16,10 +16,12 @@ from onnx import numpy_helper
 
 import tracer
 from models import families
+from tests.graphs import parse
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import loading
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.interpreter.interpreter import Interpreter
+from tracer.quantization import calibration
 from tracer.quantization.layers import losses
 from tracer.quantization.options import QuantizationOptions as Options
 from tracer.quantization.quantizer import quantize
@@ -427,3 +429,21 @@ def test_a_time_limit_ends_the_measurements_early_and_keeps_the_model(tmp_path, 
     assert f"out of time: the accuracy was measured on {scored} of 40 samples" in result.notes
     assert result.layers
     ort.InferenceSession(tmp_path / "q.onnx")
+
+
+def test_few_samples_of_large_values_run_at_a_time(tmp_path, monkeypatch):
+    model = """<ir_version: 8, opset_import: ["": 17]>
+        g (float[N, 1, 64, 64] x) => (float[N, 256, 64, 64] y) { y = Conv <pads=[1,1,1,1]> (x, w) }
+    """
+    weights = np.random.default_rng(0).normal(size=(256, 1, 3, 3)).astype(np.float32)
+    onnx.save(parse(model, w=weights), tmp_path / "m.onnx")  # 4 MiB of values for a sample
+    data = {"x": np.random.default_rng(1).random((9, 1, 64, 64), np.float32)}
+    usual = tracer.quantize(tmp_path / "m.onnx", data)
+    assert not any("the batch is" in note for note in usual.notes)
+    monkeypatch.setattr(calibration, "_MOST_BYTES", 20 << 20)
+    few = tracer.quantize(tmp_path / "m.onnx", data, in_process=True)
+    told = "the batch is 5, as the values of 32 samples would take 128.0 MiB"
+    assert told in few.notes
+    assert few.proto.SerializeToString() == usual.proto.SerializeToString()
+    own = tracer.quantize(tmp_path / "m.onnx", data, batch=8, in_process=True)
+    assert not any("the batch is" in note for note in own.notes)
