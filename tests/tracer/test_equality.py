@@ -163,3 +163,18 @@ def test_candidates_of_another_size_have_padded_channels():
     shapes = [(1, 8, 3, 3), (1, 16, 3, 3), (1, 12, 3, 3), (1, 8, 3, 4), (2, 8, 3, 3), (8, 9), (72,)]
     others = {str(shape): numeric_tensor(tensor(shape, 1)) for shape in shapes}
     assert set(Candidates(others).near(numeric_tensor(x))) == {"(1, 8, 3, 3)", "(1, 16, 3, 3)"}
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_each_tensor_is_compared_with_few_of_many(rounded, monkeypatch):
+    compared, isclose = [], np.isclose
+
+    def counting(ours, *others, **options):
+        compared.append(len(ours))
+        return isclose(ours, *others, **options)
+
+    monkeypatch.setattr(np, "isclose", counting)
+    tensors = {n: numeric_tensor(tensor((4, 16), n) * 1e-3 + n) for n in range(1000)}
+    candidates = Candidates(tensors, rounded)
+    assert all(n in candidates.near(each) for n, each in tensors.items())
+    assert sum(compared) < 3 * len(tensors)  # not their square

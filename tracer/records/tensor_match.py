@@ -150,13 +150,18 @@ class Candidates(Generic[K]):
     def __init__(self, tensors: Mapping[K, NumericTensor], rounded: bool = False) -> None:
         self._rounded = rounded
         self._keys = np.array(list(tensors), object)
-        self._sizes = np.array([tensor.array.size for tensor in tensors.values()])
         self._by_shape: dict[tuple[int, ...], list[K]] = {}
-        for key, tensor in tensors.items():
+        by_size: dict[int, list[int]] = {}
+        for place, (key, tensor) in enumerate(tensors.items()):
             self._by_shape.setdefault(tensor.array.shape, []).append(key)
+            by_size.setdefault(tensor.array.size, []).append(place)
         told = [_statistics(tensor, rounded) for tensor in tensors.values()]
         self._statistics = np.array(told, np.float64).reshape(-1, 2)
         self._shares = np.array([_share(tensor.array.dtype) for tensor in tensors.values()])
+        self._rising = dict[int, tuple[Array, Array, float]]()
+        for size, places in by_size.items():
+            rising = np.array(places)[np.argsort(self._statistics[places, 0])]
+            self._rising[size] = rising, self._statistics[rising, 0], self._shares[places].max()
 
     def near(self, original: NumericTensor) -> list[K]:
         """Returns the keys of tensors with nearly the values of `original`, or padded in blocks.
@@ -164,22 +169,38 @@ class Candidates(Generic[K]):
         `match` is None for all others.
         """
         alike: list[K] = []
-        same_size = self._sizes == original.array.size
-        if same_size.any():  # else statistics of large weights would take long
+        if original.array.size in self._rising:  # else statistics of large weights would take long
             theirs = np.array(_statistics(original, self._rounded))
+            places = self._places_near(float(theirs[0]), original)
+            ours = self._statistics[places]
             if self._rounded:
                 allowed = _ROUNDED * original.spread
-                near = np.isclose(self._statistics, theirs, _SUMMED, allowed, equal_nan=True)
+                near = np.isclose(ours, theirs, _SUMMED, allowed, equal_nan=True)
             else:
-                shares = np.maximum(self._shares, _share(original.array.dtype))[:, None]
-                near = _close(self._statistics, theirs[None], shares, original)
-            alike += self._keys[near.all(axis=1) & same_size].tolist()
+                shares = np.maximum(self._shares[places], _share(original.array.dtype))[:, None]
+                near = _close(ours, theirs[None], shares, original)
+            alike += self._keys[places[near.all(axis=1)]].tolist()
         shape = original.array.shape
         if len(shape) == _BLOCKED_RANK:  # blocks of channels may give the tensor another size
             batch, channels, *plane = shape
             padded = {(batch, -(-channels // block) * block, *plane) for block in _BLOCKS}
             alike += (key for each in padded - {shape} for key in self._by_shape.get(each, ()))
         return alike
+
+    def _places_near(self, middle: float, original: NumericTensor) -> Array:
+        """Returns the places of tensors of one size whose first statistic may be close enough.
+
+        To look at all of them for each tensor would take time with the square of their number.
+        """
+        places, rising, share = self._rising[original.array.size]
+        share = max(share, _share(original.array.dtype)) + _SUMMED
+        allowed = _ROUNDED * original.spread if self._rounded else share * original.typical
+        reach = allowed + 2 * share * abs(middle)  # more than enough
+        if not math.isfinite(reach):  # equal infinities, and NaN, are close
+            return np.sort(places)
+        first = np.searchsorted(rising, middle - reach)
+        last = np.searchsorted(rising, middle + reach, "right")
+        return np.sort(places[first:last])
 
 
 def _statistics(tensor: NumericTensor, rounded: bool) -> tuple[float, float]:
