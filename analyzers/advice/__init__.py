@@ -199,10 +199,23 @@ class Evidence:
         """Returns the rows of kernels; none of a kernel that shares its row with others."""
         return self.rows[self.rows["kernels"].isin([kernel.name for kernel in kernels])]
 
-    def bounds_of(self, kernels: Iterable[Kernel]) -> pd.DataFrame:
-        """Returns the rows of kernels whose time is only a bound, which are not in `rows_of`."""
+    @property
+    def all_rows(self) -> pd.DataFrame:
+        """The rows for a sum: those too short for a time of their own come last.
+
+        The errors of several such times cancel out.
+        """
         bounds = self.bounds.loc[self.bounds.index.difference(self.rows.index)]
-        return bounds[bounds["kernels"].isin([kernel.name for kernel in kernels])]
+        return pd.concat([self.rows, bounds])
+
+    def all_rows_of(self, kernels: Iterable[Kernel]) -> pd.DataFrame:
+        """Returns the rows of kernels among `all_rows`."""
+        rows = self.all_rows
+        return rows[rows["kernels"].isin([kernel.name for kernel in kernels])]
+
+    def share(self, rows: pd.DataFrame) -> float:
+        """Returns the share that some rows have of the time of all."""
+        return float(rows["time_us"].sum()) / self.nodes_us
 
     def row_of(self, kernel: Kernel) -> pd.DataFrame:
         """Returns the row of a kernel; empty if other kernels share the row."""

@@ -112,8 +112,8 @@ def unfused_attention(evidence: Evidence) -> Advice | None:
     makers = {(k.scope, name): k for k in evidence.run.kernels for name in k.outputs}
     chains = [_attention_chain(softmax, makers) for softmax in evidence.kernels_of("Softmax")]
     kernels = {kernel.name: kernel for chain in chains for kernel in chain}
-    rows = evidence.rows_of(kernels.values())
-    share, time = float(rows["time_share"].sum()), float(rows["time_us"].sum())
+    rows = evidence.all_rows_of(kernels.values())
+    share, time = evidence.share(rows), float(rows["time_us"].sum())
     if share < _LEAST["unfused_attention"]:
         return None
     count = sum(bool(chain) for chain in chains)
@@ -152,10 +152,8 @@ def computed_shapes(evidence: Evidence) -> Advice | None:
         if kernel.op_type in _SIZES or (small and reads):
             kernels.append(kernel)
             computed.update((kernel.scope, name) for name in kernel.outputs)
-    # most are too short for a time of their own; the errors of several cancel out
-    rows = pd.concat([evidence.rows_of(kernels), evidence.bounds_of(kernels)])
-    time = float(rows["time_us"].sum())
-    share = time / evidence.nodes_us
+    rows = evidence.all_rows_of(kernels)
+    share, time = evidence.share(rows), float(rows["time_us"].sum())
     if share < _LEAST["computed_shapes"]:
         return None
     text = (
@@ -170,9 +168,9 @@ def computed_shapes(evidence: Evidence) -> Advice | None:
 
 def conversions(evidence: Evidence) -> Advice | None:
     """Returns advice if separate conversions take a measurable time."""
-    rows = evidence.rows[evidence.rows["op_type"].isin(_CONVERSIONS)]
+    rows = evidence.all_rows[evidence.all_rows["op_type"].isin(_CONVERSIONS)]
     rows = rows[rows["index"].notna()]  # of casts that the runtime inserted, see inserted_casts
-    share = float(rows["time_share"].sum())
+    share = evidence.share(rows)
     if share < _LEAST["conversions"]:
         return None
     time = float(rows["time_us"].sum())
@@ -190,19 +188,19 @@ def inserted_casts(evidence: Evidence) -> Advice | None:
         for kernel in evidence.kernels_of("Cast")
         if kernel.node is None and kernel.provider == _CPU and _halves(kernel)
     ]
-    rows = evidence.rows_of(casts)
-    share, time = float(rows["time_share"].sum()), float(rows["time_us"].sum())
+    rows = evidence.all_rows_of(casts)
+    share, time = evidence.share(rows), float(rows["time_us"].sum())
     if share < _LEAST["inserted_casts"]:
         return None
     dtypes = sorted({dtype for kernel in casts for dtype in _halves(kernel)})
     text = (
-        f"{' and '.join(dtypes)} on the CPU: {plural(len(casts), 'cast')} that onnxruntime "
-        f"inserted {agree(len(casts), 'takes', 'take')} {percentage(share)} of the time "
+        f"{' and '.join(dtypes)} on the CPU: {plural(len(rows), 'cast')} that onnxruntime "
+        f"inserted {agree(len(rows), 'takes', 'take')} {percentage(share)} of the time "
         f"({span(time)}), because its CPU provider has no kernel "
         f"of this type for {_without_kernel(evidence.run.kernels, casts)}. Export the model in "
         "float32 for the CPU"
     )
-    return Advice("inserted_casts", text, share, keys(rows), {"time_us": time, "casts": len(casts)})
+    return Advice("inserted_casts", text, share, keys(rows), {"time_us": time, "casts": len(rows)})
 
 
 def _halves(kernel: Kernel) -> tuple[str, ...]:
@@ -228,8 +226,8 @@ def _without_kernel(kernels: Sequence[Kernel], casts: Sequence[Kernel]) -> str:
 
 def layout_reorders(evidence: Evidence) -> Advice | None:
     """Returns advice if reorders to and from the blocked layout take a measurable time."""
-    rows = evidence.rows[evidence.rows["op_type"].isin(_REORDERS)]
-    share = float(rows["time_share"].sum())
+    rows = evidence.all_rows[evidence.all_rows["op_type"].isin(_REORDERS)]
+    share = evidence.share(rows)
     if share < _LEAST["layout_reorders"]:
         return None
     time = float(rows["time_us"].sum())

@@ -205,6 +205,16 @@ def test_conversions_are_told_where_they_take_time():
     assert "conversions" not in told(trace, cheap)
 
 
+def test_conversions_too_short_for_a_time_are_in_the_sum_and_among_the_names():
+    trace = tracer.profile(parse(CASTS), runs=2, warmup=0, threads=1, optimization="none")
+    first, second = trace.nodes.loc[trace.nodes["op_type"] == "Cast", "node"]
+    sure = dict.fromkeys(trace.nodes["node"], 9.0) | {second: 0.0}  # the time is a bound
+    found = told(trace, 10, time_us_ci95_low=sure)["conversions"]
+    assert found.nodes == (first, second)
+    assert found.time_share == pytest.approx(2 / 3)
+    assert f"{first}, {second} take 66.7% of the time (20 µs)" in found.text
+
+
 def test_a_time_that_is_not_sure_proves_nothing(chain):
     rates = {"gflops_per_s": 80.0, "bound": "compute", "roof_fraction": 0.9}
     assert "compute_bound" in told(chain, 50, **rates)

@@ -73,6 +73,8 @@ def test_attention_of_single_operators_is_told():
     found = told(profiled(parse(ATTENTION), optimization="none"), 10)["unfused_attention"]
     assert "1 Softmax after products" in found.text
     assert found.tune == ("fusions",)
+    sums = told(profiled(parse(ATTENTION), optimization="none"), 10, time_us_ci95_low=0.0)
+    assert sums["unfused_attention"].time_share == pytest.approx(found.time_share)
     apart = profiled(parse(OUTPUT_LAYER), optimization="none")
     assert "unfused_attention" not in told(apart, 10)
 
