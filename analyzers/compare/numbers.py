@@ -1,10 +1,12 @@
 """What two models compute: their values on the same input, weights, and scores on a data set."""
 
+import hashlib
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,9 @@ _CLOSE = 0.1
 
 _AT_ONCE = 1 << 20
 """Elements whose sums are taken at once: the bits of each take eight bytes."""
+
+_MOST_AXES = 4
+"""Axes of an array that is tried in every order of them: those of a convolution's weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,15 +257,20 @@ def unshared(first: Model, second: Model) -> tuple[int, int]:
     return (theirs - ours).total(), theirs.total()
 
 
+def _arrays(model: Model) -> Iterator[Array]:
+    """Yields the weights of a model, one at a time."""
+    folder = model.path.parent if model.path else None
+    for proto in model.graph.initializer:
+        array: Array = from_tensor(proto, folder)
+        if array.dtype.kind == "f" and array.size > 1:
+            yield array
+
+
 def _weights(model: Model) -> Counter[tuple[int, int, int]]:
     """Returns a fingerprint of each weight: its size and two sums over the bits of the elements,
     modulo 2^64."""
-    folder = model.path.parent if model.path else None
     weights = Counter[tuple[int, int, int]]()
-    for proto in model.graph.initializer:
-        array: Array = from_tensor(proto, folder)
-        if array.dtype.kind != "f" or array.size < 2:
-            continue
+    for array in _arrays(model):
         bits = np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}")
         total = squares = 0
         for start in range(0, bits.size, _AT_ONCE):
@@ -269,6 +279,30 @@ def _weights(model: Model) -> Counter[tuple[int, int, int]]:
             squares += int((part * part).sum(dtype=np.uint64))
         weights[array.size, total % (1 << 64), squares % (1 << 64)] += 1
     return weights
+
+
+def reordered(first: Model, second: Model) -> int:
+    """Returns how many weights of `second` have the elements of none of `first` in their order.
+
+    Transposed elements are in the same order, as frameworks store matrices of other layouts.
+    """
+    known = {_digest(array) for array in _arrays(first)}
+    moved = [array for array in _arrays(second) if _digest(array) not in known]
+    if not moved:
+        return 0
+    known |= {digest for array in _arrays(first) for digest in map(_digest, _transposed(array))}
+    return sum(known.isdisjoint(map(_digest, _transposed(array))) for array in moved)
+
+
+def _transposed(array: Array) -> Iterator[Array]:
+    """Yields an array with its axes in every order, of a few axes."""
+    orders = permutations(range(array.ndim)) if array.ndim <= _MOST_AXES else ()
+    yield array
+    yield from (array.transpose(order) for order in orders)
+
+
+def _digest(array: Array) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(array).view(np.uint8).data).digest()
 
 
 @dataclass(frozen=True, slots=True)

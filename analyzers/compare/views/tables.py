@@ -350,6 +350,6 @@ def _verdict(numbers: Numbers) -> str:
         output = f"; output '{printable(names[0])}' differs and its layer does not" if names else ""
         return f"{amounts} differ{where}{output}"
     return (
-        f"every layer is within tolerance on the values of A; rounding adds up to more in {amounts}"
-        f"{where}"
+        "every layer is within tolerance on the values of A; small differences add up to more in "
+        f"{amounts}{where}"
     )

@@ -8,7 +8,7 @@ import pytest
 
 from tests.analyzers.compare.tables import shaken, side
 from tracer.analyzers.compare import compare
-from tracer.analyzers.compare.numbers import unshared
+from tracer.analyzers.compare.numbers import reordered, unshared
 from tracer.graph.loading import from_proto
 
 COUNTED = [
@@ -89,3 +89,17 @@ def test_weights_are_the_same_under_any_name_and_transposed():
     changed[2, 3] = np.nextafter(changed[2, 3], np.float32(9))
     assert unshared(ours, holding(w=changed, b=bias)) == (1, 2)
     assert unshared(ours, holding(w=weight, again=weight, b=bias)) == (1, 3)
+
+
+def test_weights_in_another_order_are_told_from_transposed_ones():
+    """The classes of a head in another order are a fault; layouts of frameworks are none."""
+    random = np.random.default_rng(1)
+    weight, kernel = random.normal(size=(4, 6)), random.normal(size=(3, 2, 5, 5))
+    ours = holding(w=weight.astype(np.float32), k=kernel.astype(np.float32))
+    layouts = {"w": weight.T, "k": kernel.transpose(2, 3, 1, 0)}
+    theirs = {name: np.ascontiguousarray(each, np.float32) for name, each in layouts.items()}
+    assert reordered(ours, holding(**theirs)) == 0
+    assert reordered(holding(**theirs), ours) == 0
+    other = holding(w=weight[::-1].astype(np.float32), k=theirs["k"])
+    assert unshared(ours, other) == (0, 2)
+    assert reordered(ours, other) == 1

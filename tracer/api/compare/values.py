@@ -21,6 +21,7 @@ from tracer.analyzers.compare.numbers import (
     TensorDifferences,
     in_type_of,
     numbers,
+    reordered,
     scores_of,
     unshared,
 )
@@ -146,11 +147,18 @@ def _numbers(
     if quantised[0] != quantised[1]:
         which = (first if quantised[0] else second).side.label
         result = replace(result, no_verdict=f"{which} is quantised and the other is not")
-    if not result.differ:
+    if all((table["fault"] == "").all() for table in (result.layers, result.outputs)):
         return result
     other, count = unshared(first.model, second.model)
     if not other:
-        return replace(result, notes=(*result.notes, "the weights are the same on both sides"))
+        moved = reordered(first.model, second.model)
+        note = "the weights are the same on both sides"
+        if moved:
+            note = (
+                f"the weights have the same elements on both sides, {moved:,} of {count:,} in "
+                "another order"
+            )
+        return replace(result, notes=(*result.notes, note))
     note = f"{other:,} of {count:,} weights of {second.side.label} are not in {first.side.label}"
     modules = [run.side for run in (first, second) if isinstance(run.side, FrameworkSide)]
     untrained = [side for side in modules if settings.weights_of(side.framework) is None]
