@@ -89,14 +89,16 @@ def test_random_rules_are_revealed(seed, operands, terms):
      ("6(overflow=symmetric,order=tree,product_shift=8,product_rounding=half-up)", None, "int64",
       None),
      ("26(overflow=symmetric,order=tiles(32:9:wrap),product_bits=11)", "last", "int64",
-      "26(overflow=symmetric,order=tiles(32:9:wrap),product_bits=11,bias=last)")],
+      "26(overflow=symmetric,order=tiles(32:9:wrap),product_bits=11,bias=last)"),
+     ("u30(overflow=wrap,product_bits=16)", "last", "int64", None)],
 )  # fmt: skip
 def test_what_few_vectors_show_is_revealed(spec, place, operands, found):
     """Only a bias shows the chunks; a narrow register nearly hides the width of a product.
 
     Of an unsigned register, negative products tell no shift. A level may add in the last register,
     between two that are wider, and a tile may wrap whose sums hardly ever fit the last register.
-    One unit of a product may leave a register, and a bias alone one that no products leave.
+    One unit of a product may leave a register, a bias alone one that no products leave, and a
+    negative product its own register alone.
     """
     rule = accumulator(spec)
     result = claim(integer_box(rule, place), 64, operands)

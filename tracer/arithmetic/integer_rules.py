@@ -263,11 +263,13 @@ def find_limits(box: BlackBox, rule: ProductRule) -> Limits | None:
     return Limits(tuple(registers), _shared(box, rule, term, members) if count > 1 else None)
 
 
-def _limits_below(box: BlackBox, rule: ProductRule) -> Limits:
-    """Returns the unsigned registers that sums leave at 0 alone."""
-    products = np.zeros((1, box.terms), np.int64)
-    products[0, 0] = -1 << rule.shift
-    output = int(box.of_products(products)[0][0])
+def _limits_below(box: BlackBox, rule: ProductRule) -> Limits | None:
+    """Returns the unsigned registers that sums leave at 0 alone; None where products alone do."""
+    products = np.zeros((2, box.terms), np.int64)
+    products[0, 0] = products[1] = -1 << rule.shift
+    output, of_all = box.of_products(products)[0].tolist()
+    if of_all.bit_length() > output.bit_length():  # their register is no longer that of a sum
+        return None
     bits = _usual_width(box) - 1
     registers = [each for each in registers_of([bits], True) if each.unsigned]
     if output > 0:
