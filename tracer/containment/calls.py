@@ -45,6 +45,8 @@ _REPORT_S = 0.2
 """Shortest time between two reports of progress: the parent wakes for each."""
 
 _idle: list[Worker] = []
+_inherited: list[Worker] = []
+"""Workers of the process that forked this one: kept, as collecting them would warn of open files."""
 
 
 def contained(
@@ -138,8 +140,10 @@ def _idle_worker() -> Worker:
             break
         if worker.around == around and worker.is_alive:
             return worker
-        if worker.around[0] == os.getpid():  # else it belongs to the process that forked this one
+        if worker.around[0] == os.getpid():
             worker.end()
+        else:
+            _inherited.append(worker)
     try:
         return Worker(around)
     except OSError as error:
@@ -194,6 +198,9 @@ class Worker:
         sweep()
         self.around = around
         self._traceback = ""
+        closed = (
+            supervisor.occupy_streams()
+        )  # which the child opens anew, over what has their number
         page, self._frames = _traceback_file(), _traceback_file()
         self._alarm, alarm = os.pipe()
         requests, asking = os.pipe()
@@ -214,7 +221,7 @@ class Worker:
         may_end = threading.current_thread() is not threading.main_thread()
         is_killed = sys.platform == "linux" and may_end  # when this thread ends
         self._process = _start_in_thread(start) if is_killed else start()
-        for number in (requests, replies):
+        for number in (requests, replies, *closed):
             os.close(number)
         page.close()  # it stays mapped
         self._asking = Connection(asking, readable=False)
@@ -332,6 +339,7 @@ def _end_workers() -> None:
 
 def serve(requests: int, replies: int, page: int, alarm: int, frames: int, parent: int) -> None:
     """Makes calls until the parent closes `requests`; arguments but the last are descriptors."""
+    supervisor.occupy_streams()
     shared = activity.Page.of_file(page, alarm)
     supervisor.become_child(shared, os.fdopen(frames, "wb", buffering=0), parent)
     most = memory.limited_to()

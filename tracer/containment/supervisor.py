@@ -47,7 +47,7 @@ def supervised(command: Callable[[], int], name: str) -> int:
 
     Call it first thing in a program. Messages on stderr begin with `name`.
     """
-    _occupy_streams()
+    occupy_streams()
     if memory.open_files() < _LEAST_FILES:
         _tell(
             f"{name}: error: a process may have {memory.open_files()} files open here, and needs "
@@ -91,16 +91,18 @@ def supervised(command: Callable[[], int], name: str) -> int:
         gc.freeze()  # what is left goes with the process, which need not look through it first
 
 
-def _occupy_streams() -> None:
-    """Opens the null device in place of standard streams that the user closed.
+def occupy_streams() -> list[int]:
+    """Opens the null device in place of standard streams that the user closed; returns which.
 
     A file would get their number, and with it what native code prints.
     """
+    opened = []
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+            opened.append(os.open(os.devnull, os.O_RDWR))  # gets the lowest free number
+    return opened
 
 
 @contextlib.contextmanager

@@ -174,3 +174,15 @@ def test_a_child_outlives_the_thread_that_asked_for_it(folder):
     assert all(each is children[0] for each in children)
     assert tracer.count(folder / "harmless.onnx").model.nodes == 1
     assert calls._idle == children[:1]
+
+
+def test_calls_come_from_a_process_without_standard_streams(folder, tmp_path):
+    """Daemons close them; a child opens its own over what has their numbers."""
+    code = (
+        "import os, sys, tracer\n"
+        "for number in range(3): os.close(number)\n"
+        f"trace = tracer.profile({str(folder / 'harmless.onnx')!r}, runs=2)\n"
+        f"open({str(tmp_path / 'done')!r}, 'w').write(str(len(trace.nodes)))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    assert int((tmp_path / "done").read_text()) > 0
