@@ -46,7 +46,7 @@ _REPORT_S = 0.2
 
 _idle: list[Worker] = []
 _inherited: list[Worker] = []
-"""Workers of the process that forked this one: kept, as collecting them would warn of open files."""
+"""Workers of the process that forked this one: kept, as what is collected warns of open files."""
 
 
 def contained(
