@@ -123,7 +123,8 @@ class Column:
     Columns with the lowest rank get their room first. A name may be cut, a number never; `cut`
     is where: of `folder/file.py:36` the end stays, of an operator the beginning.
     `times` are fields in µs whose largest value sets the unit of the column; columns with the same
-    `times` have the same unit, and `text` reads these fields in it.
+    `times` have the same unit, and `text` reads these fields in it. So it reads the `bounds` of
+    these times, which set no unit: those of few sessions are far away.
     """
 
     header: str
@@ -133,6 +134,7 @@ class Column:
     is_name: bool = False
     cut: Cut = "middle"
     times: tuple[str, ...] = ()
+    bounds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,8 @@ class Table:
             known = [name for name in times if name in cells]
             finite = [abs(x) for name in known for x in cells[name] if math.isfinite(x)]
             scale, units[times] = time_unit(max(finite, default=0.0))
+            bounds = {name for each in self.columns if each.times == times for name in each.bounds}
+            known += bounds & cells.keys()
             cells |= {name: [x / scale for x in cells[name]] for name in known}
         each_row = [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
         texts = [

@@ -32,7 +32,9 @@ _NAMES = {
 }  # fmt: skip
 """The columns that name the rows, and their ranks, by grouping."""
 
-_CHANGES = ("change_us_b", "change_low_us_b", "change_high_us_b")
+_CHANGES, _LIMITS = ("change_us_b",), ("change_low_us_b", "change_high_us_b")
+_FAR = 1e7
+"""Times from here on, which are bounds of too few sessions, have an exponent."""
 _LISTED = 10
 
 _WORK = (("MACs", "macs"), ("parameters", "params"))
@@ -67,8 +69,10 @@ def layers_table(result: Comparison, rows: pd.DataFrame) -> Table:
         bounds = interval("ratio_low_b", "ratio_high_b", texts.times)
         columns.append(Column(INTERVAL, "ratio_low_b", bounds, 103))
         columns.append(number_column("Δ µs", "change_us_b", signed, 112, _CHANGES))
-        bounds = interval("change_low_us_b", "change_high_us_b", signed)
-        columns.append(Column("Δ interval", "change_low_us_b", bounds, 113, times=_CHANGES))
+        bounds = interval(*_LIMITS, signed)
+        columns.append(
+            Column("Δ interval", _LIMITS[0], bounds, 113, times=_CHANGES, bounds=_LIMITS)
+        )
     for position, (what, field) in enumerate(_WORK):
         first, *others = (rows[f"{field}_{end}"].fillna(0) for end in ends)
         are_equal = all(first.eq(other).all() for other in others)
@@ -187,7 +191,9 @@ def interval(low: str, high: str, shown: Callable[[float], str]) -> Callable[[Ro
 
 
 def signed(value: float) -> str:
-    """Returns a time with its sign: `+0.20`."""
+    """Returns a time with its sign: `+0.20`; a bound that is far away as `+6.9e+11`."""
+    if abs(value) >= _FAR:
+        return f"{value:+.1e}"
     return f"{'-' if value < 0 else '+'}{texts.time_number(abs(value))}"
 
 

@@ -45,6 +45,16 @@ def test_the_one_layer_that_is_slower_is_found_and_no_other():
     assert total["significant"]
 
 
+def test_changes_have_the_unit_that_fits_them_however_wide_their_intervals_are():
+    few = [shaken(TIMES, spread=0.2, seed=seed)[:2] for seed in (0, 1)]
+    comparison = compare([side(name, ROWS, times) for name, times in zip("ab", few, strict=True)])
+    changes = comparison.layers["change_us_b"].abs().max()
+    bounds = comparison.layers[["change_low_us_b", "change_high_us_b"]].abs().max()
+    assert changes < 200 and bounds.max() > 10_000  # what a unit of ms begins at
+    page = render(comparison, "md").decode()
+    assert "Δ µs" in page and "Δ ms" not in page and "Δ s" not in page
+
+
 def test_a_ratio_that_is_not_that_of_the_times_beside_it_is_explained():
     """Turns are compared in pairs, so the median ratio is not the ratio of the medians."""
     one = side("a", ROWS, shaken(TIMES, spread=0))
