@@ -101,11 +101,16 @@ def tells_of_memory(message: str) -> bool:
 
 
 @contextmanager
-def locate_errors(place: object) -> Iterator[None]:
-    """Names the place of errors of this project, such as a file, in front of what they say."""
+def locate_errors(place: object, once: bool = False) -> Iterator[None]:
+    """Names the place of errors of this project, such as a file, in front of what they say.
+
+    With `once`, errors that name it already stay as they are.
+    """
     try:
         yield
     except TracerError as error:
+        if once and str(place) in error.what:
+            raise
         raise type(error)(f"{place}: {error.what}", error.hint) from error
 
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 import tracer
 import tracer.cli
 from tracer.analyzers.views import as_html, render
-from tracer.errors import InputError
+from tracer.errors import InputError, ModelError, locate_errors
 from tracer.text import BRIEF, MESSAGE, NAME, message, printable
 
 EVIL = "\x1b[31m\x1b[2J\x1b]0;owned\x07\nnote: all is well \u202e\x9b$a_{ [/nope] <b> | `"
@@ -107,3 +107,12 @@ def test_a_quantiser_that_fails_says_one_line(tmp_path, capfd):
     assert code == 3
     assert err.startswith("tracer: error: ") and err.count("\n") == 1
     assert "\x1b" not in err and len(err) < 600
+
+
+def test_an_error_names_its_place_before_what_it_says_and_once_where_that_is_asked_for():
+    for once, expected in ((False, "net.py: net.py: broken"), (True, "net.py: broken")):
+        with pytest.raises(ModelError) as caught, locate_errors("net.py", once):
+            raise ModelError("net.py: broken", "Mend it.")
+        assert (caught.value.what, caught.value.hint) == (expected, "Mend it.")
+        with pytest.raises(ModelError, match=r"^net\.py: broken"), locate_errors("net.py", once):
+            raise ModelError("broken")

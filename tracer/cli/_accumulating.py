@@ -15,7 +15,7 @@ from tracer.accumulators.spec import Bias, Convention, Overflow, RoundingName, Z
 from tracer.api import _calls
 from tracer.cli._messages import tell, tell_written
 from tracer.cli._options import declared, names
-from tracer.errors import InputError, UsageError
+from tracer.errors import UsageError, locate_errors
 from tracer.support.arguments import integer, option
 from tracer.support.files import check_writable, read_regular, write_atomically
 
@@ -222,10 +222,8 @@ def _accumulating(
     checked = None
     if check_certificate is not None:
         content = read_regular(check_certificate)
-        try:
+        with locate_errors(check_certificate):
             checked = check_certificate, certificates.read_certificate(content)
-        except InputError as error:
-            raise InputError(f"{check_certificate}: {error.what}", error.hint) from error
     if accumulator is None:
         assert checked is not None
         if fixed is not None or operands is not None or magnitude or properties:

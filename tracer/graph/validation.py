@@ -16,7 +16,7 @@ import onnx
 from onnx.external_data_helper import uses_external_data
 
 from tracer.containment import activity
-from tracer.errors import ModelError
+from tracer.errors import ModelError, locate_errors
 from tracer.graph import operators, stored_weights
 from tracer.graph.model import bodies, canonical_domain, encoded, node_protos
 from tracer.graph.tensor_type import UNKNOWN_SIZE
@@ -152,7 +152,7 @@ def check_proto(proto: onnx.ModelProto, name: str = IN_MEMORY, file: Path | None
 
 def check_declarations(proto: onnx.ModelProto, name: str) -> None:
     """Raises ModelError, which begins with `name`, for the first declaration that cannot be."""
-    try:
+    with locate_errors(name):
         _check_names("the model", (entry.domain for entry in proto.opset_import))
         _check_metadata("the model", (*proto.metadata_props, *proto.graph.metadata_props))
         _check_graph(proto.graph)
@@ -168,8 +168,6 @@ def check_declarations(proto: onnx.ModelProto, name: str) -> None:
             names = (function.name, function.domain, *function.input, *function.output)
             _check_names("a function", names)
             _check_nodes(function.node)
-    except ModelError as error:
-        raise ModelError(f"{name}: {error.what}", error.hint) from None
 
 
 def repaired(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:

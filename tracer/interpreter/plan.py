@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tracer.errors import ModelError, TracerError
+from tracer.errors import ModelError, TracerError, locate_errors
 from tracer.graph import element_types, stored_weights, tensor_type
 from tracer.graph.model import Model, Node, describe
 from tracer.interpreter import fallback as fallbacks
@@ -154,12 +154,10 @@ class Planner:
     def _graph(self, graph: onnx.GraphProto, path: str) -> Plan:
         nodes = self._nodes[path]
         outputs = tuple(value.name for value in graph.output)
-        try:
+        with locate_errors(self._model.name):
             weights = {w.name: values.from_tensor(w, self._folder) for w in graph.initializer}
             for sparse in graph.sparse_initializer:
                 weights[sparse.values.name] = values.from_sparse(sparse, self._folder)
-        except TracerError as error:
-            raise type(error)(f"{self._model.name}: {error.what}", error.hint) from error
         inputs = tuple(value.name for value in graph.input if value.name not in weights)
         types = tuple(tensor_type.from_type_proto(value.type) for value in graph.output)
         constants = {"", *weights}

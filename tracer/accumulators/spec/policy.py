@@ -2,7 +2,6 @@
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,7 +12,7 @@ from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.kinds import PROPERTIES, Parsed
 from tracer.accumulators.spec.operand_format import Formats, OperandFormat, formats, operand_format
-from tracer.errors import InputError, UsageError, refusing
+from tracer.errors import InputError, UsageError, locate_errors, refusing
 from tracer.graph.model import Node
 from tracer.graph.operators import CONVERSIONS
 from tracer.support.files import read_regular
@@ -22,6 +21,8 @@ from tracer.text import printable, suggest
 ALL = "*"
 POLICY_FILE = ".toml"
 _NAMES_LISTED = 10
+_SHOWN = 120
+"""Characters of an entry that a message repeats."""
 _FIELD_TYPES: Mapping[str, type] = {"bits": int, "accumulator": str, **PROPERTIES, "fixed": str,
                                       "operands": str}  # fmt: skip
 """Fields of a table in a policy file, and their types."""
@@ -274,7 +275,7 @@ def _entries(
     """Parses entries; messages name `what` an entry is."""
     result = []
     for entry, pattern, spelling in split_entries(text, hint):
-        with _naming(f"{what} '{entry}'"):
+        with locate_errors(printable(f"{what} '{entry}'", _SHOWN)):
             result.append(Entry(pattern, parse(spelling), entry))
     return tuple(result)
 
@@ -301,7 +302,7 @@ def _read_file(path: Path, like: Accumulator) -> _Entries:
     accumulators, fixed, operands = [], [], []
     for pattern, table in tables.items():
         text = f'["{pattern}"] of {path}'
-        with _naming(text):
+        with locate_errors(printable(text, _SHOWN)):
             _check_table(table)
             if "fixed" in table:
                 fixed.append(Entry(pattern, formats(table["fixed"]), text))
@@ -351,12 +352,3 @@ def _check_table(table: Any) -> None:
     if ("bits" in table) == ("accumulator" in table):
         both = "bits are missing" if "bits" not in table else "bits and accumulator together"
         raise UsageError(both, 'Every table says bits = … or accumulator = "…".')
-
-
-@contextmanager
-def _naming(entry: str) -> Iterator[None]:
-    """Puts the entry before the message of a UsageError."""
-    try:
-        yield
-    except UsageError as error:
-        raise UsageError(f"{printable(entry, 120)}: {error.what}", error.hint) from error

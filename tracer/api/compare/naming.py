@@ -33,7 +33,6 @@ from tracer.api.compare.sides import (
     NamedSide,
     OnnxSide,
     Recorded,
-    naming_errors,
 )
 from tracer.errors import InputError, UsageError, locate_errors
 from tracer.executors import registry
@@ -162,7 +161,7 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
 
 
 def _export(name: str, settings: SideSettings) -> Model:
-    with naming_errors(name):
+    with locate_errors(name, once=True):
         weights = settings.weights
         if isinstance(weights, Mapping):  # the framework of an export chooses among several
             weights = settings.weights_of(_framework_of(name, settings))

@@ -16,7 +16,7 @@ from tracer.api.profile import profile, profile_framework
 from tracer.containment import signals
 from tracer.containment.activity import Progress
 from tracer.containment.calls import RemoteObject, RemoteProcess
-from tracer.errors import InputError, TracerError
+from tracer.errors import InputError, locate_errors
 from tracer.executors import registry
 from tracer.executors.measuring import Open, Opener, timed
 from tracer.executors.registry import Tensors
@@ -230,7 +230,7 @@ class FrameworkSide:
         self, runs: int | None, settings: SideSettings, progress: Progress | None = None
     ) -> Trace:
         """Profiles the model in its framework."""
-        with naming_errors(self.source):
+        with locate_errors(self.source, once=True):
             return profile_framework(
                 self.source, batch=self.batch or settings.batch, runs=runs, warmup=_WARMUP,
                 seed=settings.seed, threads=settings.threads, framework=self.framework,
@@ -260,22 +260,11 @@ class FrameworkSide:
         )  # fmt: skip
         weights, batch = settings.weights_of(self.framework), self.batch or settings.batch
         with (
-            naming_errors(self.source),
+            locate_errors(self.source, once=True),
             opened(self.source, self.framework, settings.args, weights, batch, eager,
                    self.arrays, opening) as ready,
         ):  # fmt: skip
             yield ready
-
-
-@contextmanager
-def naming_errors(source: str) -> Iterator[None]:
-    """Names the code of a side in errors of the block that do not."""
-    try:
-        yield
-    except TracerError as error:
-        if source in error.what:
-            raise
-        raise type(error)(f"{source}: {error.what}", error.hint) from error
 
 
 LiveSide: TypeAlias = OnnxSide | FrameworkSide

@@ -9,7 +9,7 @@ from typing import Any, Never
 import numpy as np
 from numpy.typing import NDArray
 
-from tracer.errors import InputError, UsageError, locate_errors
+from tracer.errors import UsageError, locate_errors
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.inputs.datasets import images
@@ -158,12 +158,10 @@ class Dataset:
 
     def _converted(self, piece: Batch) -> Batch:
         declared = tensor_type.declared_types(self.model.inputs)
-        try:
+        with locate_errors(self.name):
             converted = {
                 name: _converted(v, declared.get(name)) for name, v in piece.inputs.items()
             }
-        except InputError as error:
-            raise InputError(f"{self.name}: {error.what}", error.hint) from error
         return replace(piece, inputs=converted)
 
 
