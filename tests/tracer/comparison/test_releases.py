@@ -3,9 +3,10 @@
 import hashlib
 import io
 import json
+import os
 import sys
 import zipfile
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -17,6 +18,8 @@ import tracer
 from tests.graphs import residual
 from tests.releases import plant_release
 from tracer.api.compare import SideSettings
+from tracer.api.compare.naming import parse
+from tracer.api.compare.sides import FrameworkSide, RemoteModule, RemoteSide
 from tracer.containment.calls import RemoteProcess
 from tracer.errors import InputError, UsageError
 from tracer.executors.releases import Release
@@ -221,3 +224,19 @@ def test_an_error_there_is_raised_here():
             process.call(divmod, 1, 0)
         with process.opened(io.StringIO, "text") as opened:
             assert opened.call("read") == "text"
+
+
+def test_a_side_in_another_process_is_the_same_side_there_whatever_its_kind(model, tmp_path):
+    (tmp_path / "net.py").write_text(TORCH)
+    module = FrameworkSide("Net", f"{tmp_path / 'net.py'}:Net", "torch")
+    ran = {RemoteSide: (parse(model), "onnxruntime"), RemoteModule: (module, "torch")}
+    with RemoteProcess() as process:
+        process.call(os.dup2, 2, 1)  # what code prints is no data
+        for kind, (side, executor) in ran.items():
+            own = {each.name: getattr(side, each.name) for each in fields(side)}
+            remote = kind(**own, process=process)
+            assert remote.local == side
+            assert type(remote.local) is type(side)
+            assert remote.run(3, QUICK).runs[0].executor == executor
+            with remote.runner(QUICK).whole_runs() as opened:
+                assert opened.timed() > 0

@@ -277,84 +277,72 @@ _BLOCK_US = 2_000.0
 """Least time of a block: the caches are those of the process before when it begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteSide(OnnxSide):
-    """An ONNX model that runs in a `process` of its own, with its release of the runtime."""
+class _Remote:
+    """What a side has the `process` do that it runs in, with a release of its own."""
 
-    process: RemoteProcess = field(default_factory=RemoteProcess, repr=False)
+    __slots__ = ()
+    process: RemoteProcess
 
     @property
-    def _local(self) -> OnnxSide:
+    def local(self) -> LiveSide:
         """The side as its process sees it."""
-        return OnnxSide(**_values(self, OnnxSide))
+        kind = OnnxSide if isinstance(self, OnnxSide) else FrameworkSide
+        return kind(**_values(self, kind))
 
     def run(
         self, runs: int | None, settings: SideSettings, progress: Progress | None = None
     ) -> Trace:
         """Profiles the model."""
-        trace: Trace = self.process.call(OnnxSide.run, self._local, runs, settings)
+        side = self.local
+        trace: Trace = self.process.call(type(side).run, side, runs, settings)
         return trace
 
     def runner(self, settings: SideSettings) -> Runner:
-        """Returns its runner, which is kept there: its inputs are chosen once."""
-        return _remote_runner(self.process, self._local, settings, self.used_threads(settings))
+        """Returns its runner, which is kept there: its inputs are chosen, or it is loaded, there.
+
+        With one thread, all processes run on one CPU: who shares another with a busy program would
+        be slower as long as it stays there, which a model beside itself was by 3 to 11 %.
+        """
+        side, process = self.local, self.process
+        threads = side.used_threads(settings) if isinstance(side, OnnxSide) else settings.threads
+        if threads == 1 and hasattr(os, "sched_setaffinity"):
+            process.call(os.sched_setaffinity, 0, {max(os.sched_getaffinity(0))})
+        process.call(_keep_runner, side, settings)
+        return Runner(
+            partial(_remote_turns, process, "whole_runs"),
+            partial(_remote_turns, process, "recording"),
+            _BLOCK_US,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSide(_Remote, OnnxSide):
+    """An ONNX model that runs in a `process` of its own, with its release of the runtime."""
+
+    process: RemoteProcess = field(default_factory=RemoteProcess, repr=False)
 
     def tensors(self, feedset: FeedSet, settings: SideSettings) -> Tensors:
         """Returns the outputs, and all tensors, of one inference."""
-        tensors: Tensors = self.process.call(OnnxSide.tensors, self._local, feedset, settings)
+        tensors: Tensors = self.process.call(OnnxSide.tensors, self.local, feedset, settings)
         return tensors
 
     @contextmanager
     def outputs(self, settings: SideSettings) -> Iterator[Callable[[Feeds], Sequence[Any]]]:
         """Opens the model; inside the block, each call returns the outputs of one inference."""
-        with self.process.opened(OnnxSide.outputs, self._local, settings) as opened:
+        with self.process.opened(OnnxSide.outputs, self.local, settings) as opened:
             yield partial(opened.call, "__call__")
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteModule(FrameworkSide):
+class RemoteModule(_Remote, FrameworkSide):
     """A model of a framework that runs in a `process` of its own, with its release of it."""
 
     process: RemoteProcess = field(default_factory=RemoteProcess, repr=False)
 
-    @property
-    def local(self) -> FrameworkSide:
-        """The side as its process sees it."""
-        return FrameworkSide(**_values(self, FrameworkSide))
 
-    def run(
-        self, runs: int | None, settings: SideSettings, progress: Progress | None = None
-    ) -> Trace:
-        """Profiles the model in its framework."""
-        trace: Trace = self.process.call(FrameworkSide.run, self.local, runs, settings)
-        return trace
-
-    def runner(self, settings: SideSettings) -> Runner:
-        """Returns its runner, which is kept there and loads the model again for each session."""
-        return _remote_runner(self.process, self.local, settings, settings.threads)
-
-
-def _values(side: LiveSide, kind: type[LiveSide]) -> dict[str, Any]:
+def _values(side: object, kind: type[LiveSide]) -> dict[str, Any]:
     """Returns what a side has in the fields of a kind of sides."""
     return {each.name: getattr(side, each.name) for each in fields(kind)}
-
-
-def _remote_runner(
-    process: RemoteProcess, side: LiveSide, settings: SideSettings, threads: int
-) -> Runner:
-    """Returns the runner of a side of another process.
-
-    With one thread, all processes run on one CPU: who shares another with a busy program would be
-    slower as long as it stays there, which a model beside itself was by 3 to 11 %.
-    """
-    if threads == 1 and hasattr(os, "sched_setaffinity"):
-        process.call(os.sched_setaffinity, 0, {max(os.sched_getaffinity(0))})
-    process.call(_keep_runner, side, settings)
-    return Runner(
-        partial(_remote_turns, process, "whole_runs"),
-        partial(_remote_turns, process, "recording"),
-        _BLOCK_US,
-    )
 
 
 _kept: list[Runner] = []
