@@ -20,8 +20,29 @@ RECORDED = Path("tests/fixtures/traces/profile.trace").absolute()
 IS_INSTALLED = "tracer" in importlib.metadata.entry_points(group="pytest11").names
 
 
+class Imported:
+    """A plugin that remembers the modules of a suite.
+
+    pytester forgets them. Those that are imported again register operators twice, and have errors
+    that others do not know.
+    """
+
+    def __init__(self):
+        self.modules = {}
+
+    def pytest_unconfigure(self):
+        self.modules |= {name: each for name, each in sys.modules.items() if "tracer" in name}
+
+
 @pytest.fixture
-def suite(pytester):
+def imported():
+    kept = Imported()
+    yield kept
+    sys.modules.update(kept.modules)  # after pytester has ended
+
+
+@pytest.fixture
+def suite(imported, pytester):
     """Runs a test with this body, among traces of one run whose times differ by a factor."""
     trace = trace_file.load(RECORDED)
     even = trace.runs[0].wall_us.mean() * np.random.default_rng(0).uniform(0.98, 1.02, 60)
@@ -32,7 +53,7 @@ def suite(pytester):
     def run(body, *options):
         pytester.makepyfile(f"def test_speed(tracer):\n    {body}\n")
         plugin = () if IS_INSTALLED else ("-p", "tracer.pytest_plugin")
-        return pytester.runpytest_inprocess(*plugin, *options)
+        return pytester.runpytest_inprocess(*plugin, *options, plugins=[imported])
 
     return run
 

@@ -176,8 +176,9 @@ def find_nodes(model: Model, nodes: Sequence[str], modules: Sequence[str]) -> li
     for name in modules:
         inside = [n.key for n in model.nodes if f"{n.module}.".startswith(f"{name}.")]
         if not inside:
-            near = suggest(name, {node.module for node in model.nodes if node.module})
-            raise UsageError(f"{model.name} has no module '{name}'", near)
+            every = {node.module for node in model.nodes if node.module}
+            usual = "tracer count --by module lists them." if every else "It has none: give --node."
+            raise UsageError(f"{model.name} has no module '{name}'", suggest(name, every) or usual)
         found.update(inside)
     chosen = [node for node in model.nodes if node.key in found]
     owners = {f"{node.key}." for node in chosen}
