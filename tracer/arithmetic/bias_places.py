@@ -19,6 +19,7 @@ from tracer.accumulators.spec.float_accumulator import FloatAccumulator, FloatFo
 from tracer.accumulators.spec.orders import Chunked, Maddubs, Order, Tiles
 from tracer.arithmetic import float_probes, float_rules, integer_search, trees
 from tracer.arithmetic.black_box import BlackBox, Finding, words
+from tracer.arithmetic.black_box import facts as facts_of
 from tracer.arithmetic.float_probes import CHUNK, emulated
 from tracer.arithmetic.integer_rules import ProductRule
 from tracer.arithmetic.kernel import LEAST_RESULTS, Facts, NotKnown
@@ -43,8 +44,8 @@ def find(box: BlackBox, random: np.random.Generator, found: Finding) -> Finding:
     if place is None:
         raise NotKnown(f"without a bias: {found.spec or found.text}; no place explains the bias")
     text, facts = found.text, {**found.facts, "bias": place, "sum": found.spec}
-    if isinstance(own, Accumulator) and replace(own, bias="first") != known:
-        text, facts = words(own), {**facts, **own.to_plain()}
+    if isinstance(own, Accumulator | FloatAccumulator) and replace(own, bias="first") != known:
+        text, facts = words(own), {**facts, **facts_of(own)}
     if own != known:
         facts.pop("preset", None)
     spec = None if own is None else str(own)
@@ -154,13 +155,23 @@ def _find_in_floats(
     return None, None
 
 
+def _with_any_exponents(known: FloatAccumulator) -> Iterator[FloatAccumulator]:
+    """Yields an accumulator, and those of fewer bits of exponent that rounded products may hide."""
+    yield known
+    form = known.format
+    for bits in range(form.exponent_bits - 1, 1, -1) if known.product else ():
+        with suppress(UsageError):  # formats without a normal number
+            yield replace(known, format=replace(form, exponent_bits=bits, bias=None))
+
+
 def _of_floats(box: BlackBox, known: AnyAccumulator | None, tree: Facts) -> Iterator[_Way]:
     """Yields the places of a bias in an accumulator, in a tree, and after the last rounding."""
     result = float_format(tree["result"]) if "result" in tree else None
-    owns = [known] if isinstance(known, FloatAccumulator | BlockFma) else []
-    if isinstance(known, FloatAccumulator):
+    owns: list[FloatAccumulator | BlockFma] = [known] if isinstance(known, BlockFma) else []
+    for each in _with_any_exponents(known) if isinstance(known, FloatAccumulator) else ():
+        owns.append(each)
         with suppress(UsageError):  # what rounds at random begins with a bias
-            last = replace(known, chunk=None, order=Chunked(known.chunk)) if known.chunk else known
+            last = replace(each, chunk=None, order=Chunked(each.chunk)) if each.chunk else each
             owns.append(replace(last, bias="last"))
 
     def sums(own: FloatAccumulator | BlockFma | None, facts: Facts, *given: Array) -> Array:
