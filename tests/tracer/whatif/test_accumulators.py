@@ -124,9 +124,9 @@ def test_a_list_has_accumulators_with_names(text, expected):
 @pytest.mark.parametrize(
     ("text", "options", "trace", "message"),
     [
-        ("fp32,fp16", WhatIfOptions(orders=("tree",)), None, "--order is about widths"),
-        ("fp32,fp16", WhatIfOptions(search=False), None, "--no-search is about widths"),
-        ("fp32,fp16", WhatIfOptions(weight_bits=(4,)), None, "--weight-bits is about widths"),
+        ("fp32,fp16", WhatIfOptions(orders=("tree",)), None, "options.orders is about widths"),
+        ("fp32,fp16", WhatIfOptions(search=False), None, "options.search=False is about widths"),
+        ("fp32,fp16", WhatIfOptions(weight_bits=(4,)), None, "options.weight_bits is about widths"),
         ("fp32,fp16", None, "w.trace", "a .trace keeps evaluations of widths"),
         ("fp32,nonsense", None, None, "'nonsense' is not an accumulator"),
         ("fp32,*=12:32", None, None, "is not an accumulator"),
