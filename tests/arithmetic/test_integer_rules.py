@@ -90,7 +90,9 @@ def test_random_rules_are_revealed(seed, operands, terms):
       None),
      ("26(overflow=symmetric,order=tiles(32:9:wrap),product_bits=11)", "last", "int64",
       "26(overflow=symmetric,order=tiles(32:9:wrap),product_bits=11,bias=last)"),
-     ("u30(overflow=wrap,product_bits=16)", "last", "int64", None)],
+     ("u30(overflow=wrap,product_bits=16)", "last", "int64", None),
+     ("u29(product_bits=10,product_shift=8,product_rounding=floor)", None, "int64",
+      "u63(product_bits=10,product_shift=8,product_rounding=floor)")],
 )  # fmt: skip
 def test_what_few_vectors_show_is_revealed(spec, place, operands, found):
     """Only a bias shows the chunks; a narrow register nearly hides the width of a product.

@@ -114,7 +114,7 @@ def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
             rules = find_product_rules(box, narrow[0])
             before = find_limits(box, rules[0]) or limits
             limits = replace(before, outer=narrow)
-        else:
+        elif narrow[0].range[1] < box.largest_product:  # else no term alone leaves it
             shared = _shared_before(box, rules[0], narrow[0])
             limits = replace(limits, shared=shared, outer=narrow)
             bits = _product_bits_before(box, rules[0], narrow[0], max(shared))
