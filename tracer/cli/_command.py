@@ -155,7 +155,8 @@ _KEPT = (
 )  # fmt: skip
 """Options about the model, its inputs, its session and its sums, by parameter: the next command has
 them, too."""
-_FILES = ("outputs", "force", "opened")
+_FILES = ("-o", "--output", "--force", "--open", "--save", "--certificate")
+"""Options about the files of a command: the next one would find them written."""
 
 
 def keep_words(context: click.Context, words: Sequence[str]) -> None:
@@ -227,7 +228,7 @@ class Typed:
         kept = list[str]()
         for name, (flag, texts) in self.params.items():
             option = options.get(flag)
-            is_wanted = name in _KEPT or (command == self.command and name not in _FILES)
+            is_wanted = name in _KEPT or (command == self.command and flag not in _FILES)
             if option is None or not is_wanted or name in without:
                 continue
             if not {*option.opts, *option.secondary_opts}.isdisjoint(words):

@@ -224,6 +224,19 @@ def test_a_word_replaces_the_same_option_by_another_name():
     assert line == "tracer narrow net.onnx --data d.npz --bits 17"
 
 
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [("tune", "--save"), ("tune", "--force"), ("interpret", "--certificate"), ("profile", "-o"),
+     ("profile", "--open")],
+)  # fmt: skip
+def test_files_of_a_command_are_no_part_of_the_next(command, flag):
+    options = tracer.cli.tracer.get_command(None, command).params
+    (name,) = [str(each.name) for each in options if flag in each.opts]
+    full = next(each.opts[-1] for each in options if flag in each.opts)  # as `Typed` has it
+    typed = Typed(command, {"seed": ("--seed", ("1",)), name: (full, ("file",))})
+    assert typed.next(command, ["net.onnx"]) == f"tracer {command} net.onnx --seed 1"
+
+
 @pytest.mark.parametrize("width", [40, 80, 100, 160])
 @pytest.mark.parametrize("first", ["net.onnx", "/a/folder" * 9 + "/net.onnx"])
 def test_the_box_fits_and_its_command_can_be_pasted(width, first):
