@@ -386,7 +386,7 @@ def _expected(
             + reason.rstrip(".:"),
             "Give --static-batch and a batch that it runs at, or have it work on any."
             if options.dynamic_batch
-            else "Check --input-shape; --debug shows where.",
+            else "Check --input-shape and --input-dtype; --debug shows where.",
         ) from error
 
 

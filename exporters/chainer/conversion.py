@@ -57,7 +57,7 @@ def convert(model: object, inputs: Sequence[InputSpec], options: ExportOptions) 
         raise (
             ModelError(
                 f"Chainer cannot export {type(model).__name__} for inputs of {shapes}: {reason}",
-                "Check --input-shape first; --debug shows where.",
+                "Check --input-shape and --input-dtype first; --debug shows where.",
             )
         ) from error
     return Conversion(

@@ -356,7 +356,7 @@ def _refusal(
 ) -> ModelError:
     """Returns the error of a model that does not run, or that torch cannot export."""
     kind = type(model).__name__
-    remedy = "Check --input-shape first; --debug shows torch's own report."
+    remedy = "Check --input-shape and --input-dtype first; --debug shows torch's own report."
     if isinstance(model, torch.nn.Module):
         try:
             with torch.no_grad(), quiet():

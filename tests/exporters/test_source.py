@@ -177,3 +177,17 @@ def test_a_chainer_model_is_made_though_chainer_does_not_import_by_itself(here):
     with pytest.raises(UsageError, match=r"Add its name: links\.py:NAME\. It has net\."):
         load_source("links.py")
     assert load_source("links.py:net").W.shape == (4, 3)
+
+
+def test_a_file_with_relative_imports_is_imported_from_any_folder(tmp_path, monkeypatch):
+    """As part of its package, which its folders tell; a file without them is imported alone."""
+    folder = tmp_path / "far" / "nets_of_others"
+    (folder / "deep").mkdir(parents=True)
+    for package in (folder, folder / "deep"):
+        (package / "__init__.py").touch()
+    (folder / "blocks.py").write_text("from torch import nn\nclass B(nn.Identity): pass\n")
+    (folder / "deep" / "net.py").write_text("from ..blocks import B\nclass Net(B): pass\n")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    net = load_source(f"{folder / 'deep' / 'net.py'}:Net")
+    assert type(net).__mro__[1].__module__ == "nets_of_others.blocks"

@@ -69,3 +69,10 @@ def test_data_are_arrays_too(is_here, tmp_path):
         tracer.quantize(LENET, calibrate={"y": samples}, in_process=is_here)
     with pytest.raises(UsageError, match=r"^data is a mapping, and 'x' in it"):
         tracer.narrow(LENET, 16, data={"x": [object()]}, in_process=is_here)
+
+
+def test_a_function_that_takes_a_list_says_so_of_a_mapping():
+    torch = pytest.importorskip("torch")
+    given = {"x": np.ones((1, 3), np.float32)}
+    with pytest.raises(UsageError, match=r"^inputs is \{'x': array.*\}\. Give a list"):
+        tracer.profile_framework(torch.nn.Linear(3, 2), inputs=given)

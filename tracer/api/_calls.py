@@ -140,7 +140,7 @@ def contained(
                 what = f"got an unexpected keyword argument '{unknown[0]}'" if unknown else error
                 hint = _hint(record, unknown)
                 raise TypeError(f"{function.__name__}() {what}. {hint}".rstrip(" .")) from None
-            with _python_words(arguments), _arrays_in_files(given) as stored:
+            with _python_words(arguments), _arrays_in_files(arguments, given) as stored:
                 return run_call(call_record(**stored))
 
         def run_call(chosen: _Record) -> _Result:
@@ -190,9 +190,10 @@ def _python_words(record: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _arrays_in_files(given: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _arrays_in_files(record: Any, given: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yields arguments whose inputs and data, where they are arrays by name, are in files now."""
-    arrays = {name: given[name] for name in _DATA if isinstance(given.get(name), Mapping)}
+    named = {f.name for f in fields(record) if f.name in _DATA and f.metadata.get("rule") is None}
+    arrays = {name: given[name] for name in named if isinstance(given.get(name), Mapping)}
     if not arrays:
         yield given
         return

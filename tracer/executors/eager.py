@@ -301,5 +301,5 @@ def failing_clearly(model: object, inputs: Sequence[Any]) -> Iterator[None]:
         reason = "; ".join(lines[:3]).rstrip(".:") or type(error).__name__
         raise InputError(
             f"{type(model).__name__} does not run on {shapes}: {reason}",
-            "Check --input-shape and --batch first; --debug shows where.",
+            "Check --input-shape, --input-dtype and --batch first; --debug shows where.",
         ) from error

@@ -60,7 +60,9 @@ def import_file(file: Path) -> ModuleType:
     """Imports a file as part of its package, or alone if its folder is not a package.
 
     Its folder is last on the path: it may import its neighbours, but a `chainer.py` there does not
-    replace Chainer. Raises InputError for a file that is not Python, and whatever its code raises.
+    replace Chainer. A package is imported where it lies in the working directory, or where the file
+    has relative imports. Raises InputError for a file that is not Python, and whatever its code
+    raises.
     """
     file = file.resolve()
     if str(file.parent) not in sys.path:
@@ -78,7 +80,14 @@ def import_file(file: Path) -> ModuleType:
         raise InputError(f"{file}: not a Python file", "Name FILE.py:NAME.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickles look up their module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        if not package or "no known parent package" not in str(error):
+            raise
+        del sys.modules[name]
+        sys.path.append(str(folder))  # it imports by way of its package, which runs, too
+        return importlib.import_module(".".join([*package, file.stem]))
     return module
 
 
