@@ -284,3 +284,21 @@ def test_the_models_say_the_shapes_that_they_are_trained_on():
             if framework == "torch" and len(trained_on) > 1:  # text has windows of any length
                 model = families.build(family, framework, {})
                 assert model.input_shape == trained_on
+
+
+@needs_torch
+@pytest.mark.parametrize("first_calls", [3, 9, 13])
+def test_what_only_first_calls_do_is_no_row(first_calls):
+    """As lazy modules and compiled ones do: a row without a call in a measured run has no time."""
+    from torch import nn, relu
+
+    class Lazy(nn.Linear):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return super().forward(relu(x) if self.calls <= first_calls else x)
+
+    trace = profile_framework(Lazy(4, 4), input_shape=(1, 4), runs=5, in_process=True)
+    assert (trace.nodes["calls"] > 0).all()
+    assert "linear" in trace.nodes["op_type"].tolist()

@@ -85,6 +85,9 @@ def profile_of(calls: Calls, measured: Measured) -> Profiled:
     """
     rows = {site.path: site.node for site in calls.sites}
     outermost = {site.path for site in calls.sites if rows.get(site.scope) != site.node}
+    counts = calls.calls()
+    called = [column for column, count in enumerate(counts) if count]  # not in first runs alone
+    idle = {site.node for site in calls.sites} - {calls.sites[column].node for column in called}
     kernels = tuple(
         Kernel(
             name=site.path,
@@ -98,10 +101,10 @@ def profile_of(calls: Calls, measured: Measured) -> Profiled:
             attributes=(),
             input_types=() if site.path not in outermost else calls.operations[site.node].inputs,
             output_types=(),
-            calls=count,
+            calls=counts[column],
             host_us=calls.host_us(column),
         )
-        for column, (site, count) in enumerate(zip(calls.sites, calls.calls(), strict=True))
+        for column, site in ((column, calls.sites[column]) for column in called)
     )
     wall, recorded = np.array(measured.wall_us), np.array(measured.recorded_us)
     count = sum(kernel.calls for kernel in kernels)
@@ -128,13 +131,14 @@ def profile_of(calls: Calls, measured: Measured) -> Profiled:
         inputs=measured.inputs,
         wall_us=wall,
         instrumented_us=recorded,
-        samples=calls.samples(),
+        samples=calls.samples()[:, called],
         bias_us=np.array(bias),
         kernels=kernels,
         notes=(note, *measured.notes),
         use=measured.use,
     )
-    return Profiled(run, operations=tuple(calls.operations.values()))
+    operations = [row for node, row in calls.operations.items() if node not in idle]
+    return Profiled(run, operations=tuple(operations))
 
 
 class Alternating(Protocol):
