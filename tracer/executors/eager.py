@@ -90,22 +90,14 @@ def profile_of(calls: Calls, measured: Measured) -> Profiled:
     idle = {site.node for site in calls.sites} - {calls.sites[column].node for column in called}
     kernels = tuple(
         Kernel(
-            name=site.path,
-            op_type=site.name,
-            domain=calls.operations[site.node].domain,
-            provider=measured.provider,
-            node=site.node,
-            scope=site.scope,
-            inputs=(),
-            outputs=(),
-            attributes=(),
+            name=site.path, op_type=site.name, domain=calls.operations[site.node].domain,
+            provider=measured.provider, node=site.node, scope=site.scope,
+            inputs=(), outputs=(), attributes=(), output_types=(),
             input_types=() if site.path not in outermost else calls.operations[site.node].inputs,
-            output_types=(),
-            calls=counts[column],
-            host_us=calls.host_us(column),
+            calls=counts[column], host_us=calls.host_us(column),
         )
         for column, site in ((column, calls.sites[column]) for column in called)
-    )
+    )  # fmt: skip
     wall, recorded = np.array(measured.wall_us), np.array(measured.recorded_us)
     count = sum(kernel.calls for kernel in kernels)
     excess_us = np.median(recorded) - np.median(wall)
