@@ -52,7 +52,8 @@ class Checker:
         from tracer import Comparison, SideSettings, Tolerance, TracerError, compare
 
         try:
-            _check_shares(max_slowdown=max_slowdown, within=within)
+            _check_share("max_slowdown", max_slowdown)
+            _check_share("within", within)
             if report is not None:  # before the time of the comparison is spent
                 Comparison.check_target(report, force=True)
             comparison = compare(
@@ -85,14 +86,13 @@ class Checker:
         pytest.fail("\n".join([*lines, "", page.export_text()]), pytrace=False)
 
 
-def _check_shares(**shares: object) -> None:
+def _check_share(name: str, share: object) -> None:
     """Raises UsageError for what is no number of at least 0, nor None."""
     from tracer import UsageError
 
-    for name, share in shares.items():
-        is_number = isinstance(share, float | int) and not isinstance(share, bool) and share >= 0
-        if share is not None and not is_number:
-            raise UsageError(f"{name} is {share!r}", "Give a share, 0.05 for 5 %, or None.")
+    is_number = isinstance(share, float | int) and not isinstance(share, bool) and share >= 0
+    if share is not None and not is_number:
+        raise UsageError(f"{name} is {share!r}", "Give a share, 0.05 for 5 %, or None.")
 
 
 @pytest.fixture(name="tracer")

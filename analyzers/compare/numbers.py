@@ -281,24 +281,24 @@ def _weights(model: Model) -> Counter[tuple[int, int, int]]:
     return weights
 
 
-def reordered(first: Model, second: Model) -> int:
+def count_reordered(first: Model, second: Model) -> int:
     """Returns how many weights of `second` have the elements of none of `first` in their order.
 
     Transposed elements are in the same order, as frameworks store matrices of other layouts.
     """
     known = {_digest(array) for array in _arrays(first)}
     moved = [array for array in _arrays(second) if _digest(array) not in known]
-    if not moved:
-        return 0
-    known |= {digest for array in _arrays(first) for digest in map(_digest, _transposed(array))}
+    sizes = {array.size for array in moved}  # of the others no other order is looked at
+    likely = (array for array in _arrays(first) if array.size in sizes)
+    known |= {digest for array in likely for digest in map(_digest, _transposed(array))}
     return sum(known.isdisjoint(map(_digest, _transposed(array))) for array in moved)
 
 
 def _transposed(array: Array) -> Iterator[Array]:
-    """Yields an array with its axes in every order, of a few axes."""
-    orders = permutations(range(array.ndim)) if array.ndim <= _MOST_AXES else ()
-    yield array
-    yield from (array.transpose(order) for order in orders)
+    """Yields an array with its axes in every order, if these are few, else as it is."""
+    axes = range(array.ndim)
+    for order in permutations(axes) if array.ndim <= _MOST_AXES else (axes,):
+        yield array.transpose(order)
 
 
 def _digest(array: Array) -> bytes:

@@ -18,8 +18,8 @@ from tracer.inputs.request import make_feeds
 
 FLOAT = np.dtype(np.float32)
 MODELS = Path(__file__).parents[2] / "models"
-DOMAINS = {"Conv": "", "FusedConv": "com.microsoft", "blocks": conv.DOMAIN}
-OPSETS = {"": 17, "com.microsoft": 1, conv.DOMAIN: 1}
+DOMAINS = {"Conv": "", "FusedConv": "com.microsoft", "blocks": conv.BLOCKS_DOMAIN}
+OPSETS = {"": 17, "com.microsoft": 1, conv.BLOCKS_DOMAIN: 1}
 
 
 def convolution(form, x, w, extras=(), threads=1, attributes=None):
@@ -160,5 +160,5 @@ def test_convolutions_of_models_have_the_bits_of_onnxruntime(name, level, thread
     ],
 )
 def test_moves_into_blocks_of_channels_have_the_bits_of_onnxruntime(op_type, shape, attributes):
-    node = helper.make_node(op_type, ["x"], ["y"], domain=conv.DOMAIN, **attributes)
+    node = helper.make_node(op_type, ["x"], ["y"], domain=conv.BLOCKS_DOMAIN, **attributes)
     assert_equal_bits(Kernel(node, {"x": (FLOAT, shape)}, {}, OPSETS))

@@ -259,7 +259,7 @@ class Side:
         for node in self.graph.nodes:
             if node.op_type == "ReorderOutput":
                 continue
-            if node.domain == conv.DOMAIN:  # named after the tensor
+            if node.domain == conv.BLOCKS_DOMAIN:  # named after the tensor
                 names[node.output[0]] = node.name.removesuffix(_SUFFIX)
             elif any(name in names for name in node.input):
                 key = kernel_nodes.original(self.model, node.name)
@@ -426,7 +426,7 @@ class _Region:
         kinds = [Counter((n.domain, n.op_type) for n in nodes) for nodes in self._nodes]
         if kinds[0] != kinds[1]:
             return LAYOUT
-        are_blocks = any(node.domain == conv.DOMAIN for node in self._nodes[0])
+        are_blocks = any(node.domain == conv.BLOCKS_DOMAIN for node in self._nodes[0])
         if self._first.block != self._second.block and are_blocks:
             return ""
         stored = [

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from tracer.api.count import COUNT_WITH_RUN
 from tracer.cli._command import Typed, new_file
 from tracer.cli._messages import is_quiet
 from tracer.executors.settings import OPTIMIZATIONS
@@ -131,6 +130,8 @@ def _continued(line: str, room: int) -> str:
 def _after_trace(trace: Trace, typed: Typed) -> Steps:
     model, nodes = typed.subjects, trace.nodes
     if not trace.runs:
+        from tracer.api.count import COUNT_WITH_RUN
+
         if not nodes["domain"].map(lambda each: not each or each.startswith(_KNOWN_DOMAINS)).all():
             return  # operators of a user's own do not run
         if COUNT_WITH_RUN in trace.notes and not typed.has("run", "inputs"):

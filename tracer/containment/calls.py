@@ -198,9 +198,8 @@ class Worker:
         sweep()
         self.around = around
         self._traceback = ""
-        closed = (
-            supervisor.occupy_streams()
-        )  # which the child opens anew, over what has their number
+        # a child opens streams of its own over what has the numbers of closed ones
+        nulls = supervisor.occupy_streams()
         page, self._frames = _traceback_file(), _traceback_file()
         self._alarm, alarm = os.pipe()
         requests, asking = os.pipe()
@@ -221,7 +220,7 @@ class Worker:
         may_end = threading.current_thread() is not threading.main_thread()
         is_killed = sys.platform == "linux" and may_end  # when this thread ends
         self._process = _start_in_thread(start) if is_killed else start()
-        for number in (requests, replies, *closed):
+        for number in (requests, replies, *nulls):
             os.close(number)
         page.close()  # it stays mapped
         self._asking = Connection(asking, readable=False)

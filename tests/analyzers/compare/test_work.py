@@ -8,7 +8,7 @@ import pytest
 
 from tests.analyzers.compare.tables import shaken, side
 from tracer.analyzers.compare import compare
-from tracer.analyzers.compare.numbers import reordered, unshared
+from tracer.analyzers.compare.numbers import count_reordered, unshared
 from tracer.graph.loading import from_proto
 
 COUNTED = [
@@ -98,8 +98,8 @@ def test_weights_in_another_order_are_told_from_transposed_ones():
     ours = holding(w=weight.astype(np.float32), k=kernel.astype(np.float32))
     layouts = {"w": weight.T, "k": kernel.transpose(2, 3, 1, 0)}
     theirs = {name: np.ascontiguousarray(each, np.float32) for name, each in layouts.items()}
-    assert reordered(ours, holding(**theirs)) == 0
-    assert reordered(holding(**theirs), ours) == 0
+    assert count_reordered(ours, holding(**theirs)) == 0
+    assert count_reordered(holding(**theirs), ours) == 0
     other = holding(w=weight[::-1].astype(np.float32), k=theirs["k"])
     assert unshared(ours, other) == (0, 2)
-    assert reordered(ours, other) == 1
+    assert count_reordered(ours, other) == 1

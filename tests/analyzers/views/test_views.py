@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
@@ -288,3 +289,13 @@ def test_no_view_shows_a_depth_of_anything_but_modules(trace, extension):
         extension, "csv"))  # fmt: skip
     with pytest.raises(UsageError, match="--by module"):
         render(trace, extension, ViewOptions(depth=2))
+
+
+def test_nodes_that_took_longer_than_the_wall_are_no_share_of_it():
+    """The interpreter times a whole run, and the nodes of another."""
+    trace = tracer.interpret("models/lenet/lenet.onnx", in_process=True)
+    (run,) = trace.runs
+    nodes_us = float(trace.nodes["time_us"].sum())
+    for wall_us, shown in ((nodes_us / 2, "in a slower run"), (nodes_us * 2, "50% of wall")):
+        timed = replace(trace, runs=(replace(run, wall_us=np.array([wall_us])),))
+        assert f", {shown}" in render(timed, "md", ViewOptions()).decode()

@@ -19,9 +19,9 @@ from tracer.analyzers.compare.numbers import (
     Numbers,
     Scores,
     TensorDifferences,
+    count_reordered,
     in_type_of,
     numbers,
-    reordered,
     scores_of,
     unshared,
 )
@@ -151,7 +151,7 @@ def _numbers(
         return result
     other, count = unshared(first.model, second.model)
     if not other:
-        moved = reordered(first.model, second.model)
+        moved = count_reordered(first.model, second.model)
         note = "the weights are the same on both sides"
         if moved:
             note = (

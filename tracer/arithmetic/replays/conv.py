@@ -37,7 +37,7 @@ _LEAST_RUNS, _LEAST_SEEN = 2, 30
 Way = tuple[bool, bool]
 _TRANSPOSED_RUNS = 3
 _SHAPING = "strides", "pads", "dilations", "auto_pad", "output_padding", "output_shape"
-DOMAIN = "com.microsoft.nchwc"
+BLOCKS_DOMAIN = "com.microsoft.nchwc"
 
 
 def slide(x: Sequence[int], w: Sequence[int], attributes: Mapping[str, Any]) -> Window:
@@ -127,7 +127,7 @@ class _Conv:
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
         if any(dtype != np.float32 for dtype, _ in kernel.inputs.values()):
             raise NotKnown("convolutions of other types than float32 are not known")
-        block = block_size() if kernel.node.domain == DOMAIN else 0
+        block = block_size() if kernel.node.domain == BLOCKS_DOMAIN else 0
         random, seen = np.random.default_rng(1), 0
         drawn = {}  # weights of a model may hide sums
         for at in range(1, len(kernel.node.input)):
@@ -356,9 +356,9 @@ def _pixels(image: Array, w: Array) -> Array:
 @cache
 def block_size() -> int:
     """Returns how many channels a block has on this processor: onnxruntime's kernel shows it."""
-    node = helper.make_node("ReorderInput", ["x"], ["y"], domain=DOMAIN)
+    node = helper.make_node("ReorderInput", ["x"], ["y"], domain=BLOCKS_DOMAIN)
     shape = 1, 64, 2, 1  # the second pixel of channel 0 comes after the first of a whole block
-    kernel = Kernel(node, {"x": (np.dtype(np.float32), shape)}, {}, {"": 17, DOMAIN: 1})
+    kernel = Kernel(node, {"x": (np.dtype(np.float32), shape)}, {}, {"": 17, BLOCKS_DOMAIN: 1})
     (reordered,) = kernel.run({"x": np.arange(128, dtype=np.float32).reshape(shape)})
     return int(np.flatnonzero(reordered.ravel() == 1)[0])
 
@@ -415,7 +415,10 @@ _CONV = WithActivation(_Conv())
 REPLAYS = {
     "Conv": _CONV,
     "com.microsoft:FusedConv": _CONV,
-    f"{DOMAIN}:Conv": _CONV,
+    f"{BLOCKS_DOMAIN}:Conv": _CONV,
     "ConvTranspose": _ConvTranspose(),
-    **{f"{DOMAIN}:{name}": _Moves() for name in ("ReorderInput", "ReorderOutput", "Upsample")},
+    **{
+        f"{BLOCKS_DOMAIN}:{name}": _Moves()
+        for name in ("ReorderInput", "ReorderOutput", "Upsample")
+    },
 }
