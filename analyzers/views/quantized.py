@@ -41,7 +41,7 @@ def page(result: Quantized, options: ViewOptions) -> pages.Page:
         )
         samples = f"{plural(accuracy.samples, 'sample')} of {result.settings['test']}"
         head.append(f"{accuracy.metric}: {before} before, {after} after ({samples})")
-        why = "" if here == after else " (without VNNI, sums of 8-bit products may saturate)"
+        why = "" if here == after else " (no VNNI: 8-bit sums may saturate)"
         head += [f"in onnxruntime on this processor: {here}{why}"] if here else []
     worst_first = sorted(result.outputs, key=lambda each: (each.worst_channel or each).sqnr_db)
     for output in worst_first[:_MOST_OUTPUTS]:
