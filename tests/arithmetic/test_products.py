@@ -9,7 +9,6 @@ from onnx import helper
 from tests.examples import examples
 from tracer.arithmetic.kernel import Kernel, are_equal, reveal
 from tracer.arithmetic.replays import replay_of
-from tracer.records.environment import cpu_flags
 
 SIZES = st.sampled_from([1, 2, 3, 5, 8, 16, 17, 31, 33, 64, 130, 257, 300, 700])
 FACTORS = st.sampled_from([1.0, 1.0, 0.5, 0.3, -1.7])
@@ -120,26 +119,3 @@ def test_products_with_packed_weights(rows, bits, block, threads):
     )  # fmt: skip
     inputs = {"a": (np.dtype(np.float32), (rows, terms))}
     check(Kernel(node, inputs, constants, {"com.microsoft": 1}, threads))
-
-
-@pytest.mark.skipif("avx512_vnni" not in cpu_flags(), reason="other kernels run without VNNI")
-@pytest.mark.parametrize(
-    ("rows", "terms", "columns", "names"),
-    [(1, 128, 16, ""), (5, 128, 18, "zeros"), (3, 224, 20, "zeros bias"), (4, 96, 7, "bias")],
-)
-def test_products_of_activations_that_are_rounded(rows, terms, columns, names):
-    random, blocks = np.random.default_rng(0), terms // 32
-    constants = {
-        "codes": random.integers(0, 256, (columns, blocks, 16)).astype(np.uint8),
-        "scales": random.uniform(0.01, 1, columns * blocks).astype(np.float32),
-        "zeros": random.integers(0, 256, columns * -(-blocks // 2)).astype(np.uint8),
-        "bias": random.standard_normal(columns).astype(np.float32),
-    }
-    optional = [name if name in names else "" for name in ("zeros", "", "bias")]
-    node = helper.make_node(
-        "MatMulNBits", ["a", "codes", "scales", *optional], ["y"], domain="com.microsoft",
-        K=terms, N=columns, bits=4, block_size=32, accuracy_level=4,
-    )  # fmt: skip
-    given = {name: each for name, each in constants.items() if name in node.input}
-    inputs = {"a": (np.dtype(np.float32), (rows, terms))}
-    check(Kernel(node, inputs, given, {"com.microsoft": 1}))

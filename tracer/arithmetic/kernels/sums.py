@@ -1,8 +1,9 @@
 """Sums of products: in the order of a program, see `tracer.arithmetic.trees`, and of integers.
 
 Integers are added in pairs that saturate at 16 bits, as VPMADDUBSW adds them; or activations are
-rounded to 8 bits and weights have 4, in blocks of 32 with two scales. Source of the latter:
-onnxruntime, core/mlas/lib/sqnbitgemm_kernel_avx512_int8_blklen32.h, the form with VNNI.
+rounded to 8 bits and weights have 4, in blocks of 32 with two scales. Sources of the latter:
+onnxruntime, core/mlas/lib/sqnbitgemm_kernel_avx512_int8_blklen32.h, the form with VNNI, and
+sqnbitgemm_kernel_avx2_int8_blklen32.h, sqnbitgemm_m1_sym_kernel_avx2_int8_blklen32.h.
 """
 
 from typing import Any
@@ -201,18 +202,18 @@ def add_pairs(a: Any, b: Any, out: Any) -> None:
 BLOCK = 32
 _ROW, _SCALES = read_only(types.int32), read_only(types.float32)
 _FLOATS, _CODES = read_only(types.float32, 2), read_only(types.int32, 2)
-_AT_ONCE = 4
-"""Blocks that are added in 16 lanes, and columns whose lanes are folded together."""
+_FOLDED = 4
+"""Columns whose lanes are folded together."""
 
 
-def _pairs_fit(codes: Any, scales: Any, sums: Any, bias: Any, out: Any) -> bool:
+def _pairs_fit(codes: Any, scales: Any, sums: Any, bias: Any, out: Any, at_once: int) -> bool:
     rows, columns = out.shape
     blocks = scales[0].shape[1]
     return bool(
         codes[0].shape == (rows, BLOCK * blocks) and codes[1].shape == (columns, BLOCK * blocks)
         and all(pair[0].shape == (rows, blocks) and pair[1].shape == (columns, blocks)
                 for pair in (scales, sums))
-        and bias.size in (0, columns)
+        and bias.size in (0, columns) and at_once in (1, 2, 4)
     )  # fmt: skip
 
 
@@ -225,17 +226,20 @@ def _four(left: Any, right: Any, low: int) -> int:
     return total
 
 
-@inlined(types.void(_ROW, _ROW, _SCALES, _SCALES, repeat_type(vector_type(types.float32), 2)))
-def _fill(left: Any, right: Any, scales: Any, others: Any, lanes: Any) -> None:
-    """Adds all blocks of a row and a column to 8 lanes, those of four blocks in 16 lanes first."""
-    wide, held = lanes
-    whole = scales.size // _AT_ONCE * _AT_ONCE
+@inlined(types.void(_ROW, _ROW, *[_SCALES] * 2, *[vector_type(types.float32)] * 2, types.int64))
+def _fill(left: Any, right: Any, scales: Any, others: Any, held: Any, wide: Any, step: int) -> None:
+    """Adds all blocks of a row and a column to 8 lanes, `held`: a lane, four products of each.
+
+    With a `step`, twice as many blocks at once are first added to 8 `step` lanes, `wide`, two lanes
+    of a block (of four blocks: 0, 2, 0, 2, 1, 3, 1, 3), and eight products to a lane.
+    """
+    whole = scales.size // (2 * step) * 2 * step if step else 0
     wide[:] = 0
-    for first in range(0, whole, _AT_ONCE):
-        for lane in range(16):  # of blocks 0, 2, 0, 2, 1, 3, 1, 3, two lanes each
-            block = first + 2 * (lane // 2 % 2) + lane // 8
-            low = BLOCK * block + 16 * (lane // 4 % 2) + 4 * (lane % 2)
-            total = _four(left, right, low) + _four(left, right, low + 8)
+    for first in range(0, whole, max(2 * step, 1)):
+        for lane in range(8 * step):
+            block = first + step * (lane // 2 % 2) + lane // 8
+            low = BLOCK * block + 16 * (lane // 4 % 2) + 8 // step * (lane % 2)
+            total = _four(left, right, low) + _four(left, right, low + 4 * step)
             wide[lane] = fused(np.float32(total), scales[block] * others[block], wide[lane])
     for lane in range(8):
         held[lane] = wide[lane] + wide[lane + 8]
@@ -259,20 +263,22 @@ def _fold(held: Any, together: bool) -> Any:
 @entry(_pairs_fit,
     types.void(
         repeat_type(_CODES, 2), repeat_type(_FLOATS, 2), repeat_type(_FLOATS, 2),
-        read_only(types.float32), types.Array(types.float32, 2, "C"),
+        read_only(types.float32), types.Array(types.float32, 2, "C"), types.int64,
     ))  # fmt: skip
-def rounded_products(codes: Any, scales: Any, sums: Any, bias: Any, out: Any) -> None:
+def rounded_products(codes: Any, scales: Any, sums: Any, bias: Any, out: Any, at_once: int) -> None:
     """Computes `out` (M, N) of codes (M, 32 B) and (N, 32 B), and scales (M, B) and (N, B).
 
     `sums` are the scaled sums of the activations of a block, and minus the scaled zero points of
-    the weights, in the shapes of the scales; their product is added last.
+    the weights, in the shapes of the scales; their product is added last. One, two or four blocks
+    are added `at_once`, the latter in 16 lanes, others in 8.
     """
     rows, columns = out.shape
-    lanes = np.empty(16, np.float32), np.empty(8, np.float32)
+    wide, held = np.empty(16, np.float32), np.empty(8, np.float32)
     for m in range(rows):
         for n in range(columns):
-            _fill(codes[0][m], codes[1][n], scales[0][m], scales[1][n], lanes)
-            result = _fold(lanes[1], n < columns // _AT_ONCE * _AT_ONCE)
+            pair = codes[0][m], codes[1][n]
+            _fill(*pair, scales[0][m], scales[1][n], held, wide, at_once // 2)
+            result = _fold(held, n < columns // _FOLDED * _FOLDED)
             if bias.size:
                 result += bias[n]
             last = np.float32(0)

@@ -27,8 +27,8 @@ _MOST_SECONDS = 20.0
 _PACKED_SAMPLES = 24
 _ROUNDED_BLOCK = 32
 _ROUNDED = (
-    "activations rounded to 8 bits, exact sums of 8 products in 16 lanes with fused multiply-add, "
-    "zero points last"
+    "activations rounded to 8 bits, exact sums of {products} products in {lanes} lanes with fused "
+    "multiply-add, zero points {when}"
 )
 _CODES, _SCALES, _ZEROS, _GROUPS, _BIAS = range(1, 6)
 _ZERO_POINTS = {2: 0xAA, 4: 0x88, 8: 0x80}
@@ -177,7 +177,7 @@ class _PackedProducts:
         if product.rounds_activations:
             if (product.weights.bits, product.weights.block) != (4, _ROUNDED_BLOCK):
                 raise NotKnown("activations are rounded to 8 bits, in blocks of another size")
-            yield Rule(_ROUNDED, {"rounded": True})
+            yield from _rules_of_rounded(kernel)
             return
         random = np.random.default_rng(0)
         drawn = kernel.with_constants(
@@ -197,7 +197,7 @@ class _PackedProducts:
     def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         if facts.get("rounded"):
             product = _product(kernel, inputs)
-            return [_rounded_sums(product).reshape(product.shape)]
+            return [_rounded_sums(product, facts).reshape(product.shape)]
         shape = kernel.shape(0) or ()
         output = sums.replay_regions(facts, _packed_operands(kernel, inputs))
         return [output.reshape(*shape[:-1], output.shape[-1])]
@@ -208,10 +208,22 @@ def _product(kernel: Kernel, inputs: Inputs) -> PackedProduct:
     return packed_product(*values, **kernel.attributes)
 
 
-def _rounded_sums(product: PackedProduct) -> Array:
+def _rules_of_rounded(kernel: Kernel) -> Iterator[Rule]:
+    """Yields the rules of AVX-512 and AVX2: a single row has another kernel with AVX2."""
+    alone = 2 if kernel.shape(_ZEROS) is None else 1
+    for blocks, is_first in ((4, False), (2, False), (alone, True)):
+        text = _ROUNDED.format(
+            products=4 if blocks == 1 else 8, lanes=16 if blocks == 4 else 8,
+            when="first" if is_first else "last",
+        )  # fmt: skip
+        yield Rule(text, {"rounded": True, "blocks": blocks, "zeros_first": is_first})
+
+
+def _rounded_sums(product: PackedProduct, facts: Facts) -> Array:
     """Returns the products (M, N) of activations that are rounded to 8 bits, block by block.
 
-    Source: onnxruntime, QuantizeARow_CompInt8 in core/mlas/lib/sqnbitgemm_kernel_avx2.cpp.
+    Fingerprints of earlier versions have no `blocks`, which are four there. Source: onnxruntime,
+    QuantizeARow_CompInt8 in core/mlas/lib/sqnbitgemm_kernel_avx2.cpp.
     """
     weights = product.weights
     rows, blocks = len(product.rows), weights.scales.shape[1]
@@ -224,12 +236,17 @@ def _rounded_sums(product: PackedProduct) -> Array:
     codes = np.rint(values * factors[..., None]).astype(np.int32)
     scales = most / top
     whole = unpacked(weights.codes, 4, padded.shape[1]).astype(np.int32)
+    zeros = np.broadcast_to(weights.zeros, weights.scales.shape)
+    if facts.get("zeros_first"):
+        whole -= np.repeat(zeros, _ROUNDED_BLOCK, 1).astype(np.int32)
+        zeros = np.zeros_like(zeros)
     out = np.empty((rows, len(whole)), np.float32)
     loaded("sums", "tracer.arithmetic.kernels").rounded_products(
         (codes.reshape(rows, -1), whole),
         (scales, np.ascontiguousarray(weights.scales)),
-        (scales * codes.sum(2).astype(np.float32), -(weights.scales * np.float32(weights.zeros))),
+        (scales * codes.sum(2).astype(np.float32), -(weights.scales * zeros.astype(np.float32))),
         np.zeros(0, np.float32) if product.bias is None else product.bias, out,
+        facts.get("blocks", 4),
     )  # fmt: skip
     return out
 
