@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -214,8 +215,14 @@ class Evidence:
         return rows[rows["kernels"].isin([kernel.name for kernel in kernels])]
 
     def share(self, rows: pd.DataFrame) -> float:
-        """Returns the share that some rows have of the time of all."""
-        return float(rows["time_us"].sum()) / self.nodes_us
+        """Returns the share that some rows have of the time of all; 0 if their sum may be 0.
+
+        The errors of rows are independent: each comes from runs of its own.
+        """
+        times = rows["time_us"]
+        errors = (rows["time_us_ci95_high"] - times).clip(lower=0)
+        total = float(times.sum())
+        return total / self.nodes_us if total > math.hypot(*errors) else 0.0
 
     def row_of(self, kernel: Kernel) -> pd.DataFrame:
         """Returns the row of a kernel; empty if other kernels share the row."""

@@ -284,3 +284,11 @@ def test_integer_division_and_remainder(numerator, divisor, negative):
     feeds = {"a": np.array([numerator], np.int32), "b": np.array([signed], np.int32)}
     agree(single("Div", feeds), feeds)
     agree(single("Mod", feeds, fmod=0), feeds)
+
+
+@pytest.mark.parametrize("op_type", ["Sum", "Mean", "Max", "Min"])
+@pytest.mark.parametrize("count", [33, 70])
+def test_operators_of_many_inputs(op_type, count):
+    shapes = [(3, 1), (1, 4)]
+    feeds = {f"x{i}": normal(*shapes[i % 2], seed=i) for i in range(count)}
+    agree(single(op_type, feeds), feeds)

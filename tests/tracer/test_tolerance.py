@@ -79,3 +79,14 @@ def test_what_is_not_finite_must_be_equal(dtype):
     difference = compare(ours, theirs, Tolerance(1, 1))
     assert difference.fault.startswith("2 of 4 values are NaN or infinite")
     assert difference.max_abs == difference.max_share == difference.rms_share == math.inf
+
+
+def test_maps_are_compared_by_their_values():
+    theirs = [{0: 0.25, 1: 0.75}, {0: 1.0, 1: 0.0}]
+    ours = [{1: np.float32(0.75), 0: np.float32(0.25)}, {0: np.float32(1 + 2**-20), 1: 0.0}]
+    difference = compare(ours, theirs, Tolerance())
+    assert (difference.max_abs, difference.max_share, difference.fault) == (2**-20, 2**-20, "")
+    assert compare(ours, theirs, EXACT).fault
+    assert compare([{0: 0.5, 2: 0.75}, theirs[1]], theirs, Tolerance()).fault
+    assert compare({"a": "b"}, {"a": "c"}, Tolerance()).fault
+    assert not compare({"a": "b"}, {"a": "b"}, Tolerance()).fault

@@ -132,7 +132,7 @@ def _after_trace(trace: Trace, typed: Typed) -> Steps:
     if not trace.runs:
         from tracer.api.count import COUNT_WITH_RUN
 
-        if not nodes["domain"].map(lambda each: not each or each.startswith(_KNOWN_DOMAINS)).all():
+        if not all(not each or each.startswith(_KNOWN_DOMAINS) for each in nodes["domain"]):
             return  # operators of a user's own do not run
         if COUNT_WITH_RUN in trace.notes and not typed.has("run", "inputs"):
             yield typed.next("count", model, "--run"), "counts what depends on data, in one run"

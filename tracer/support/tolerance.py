@@ -117,17 +117,21 @@ class Difference:
 def compare(
     ours: Any, theirs: Any, tolerance: Tolerance, precision: Precision | None = None
 ) -> Difference:
-    """Compares two values of the interpreter: tensors, sequences of tensors, text, or None.
+    """Compares two values of the interpreter: tensors, sequences, maps, text, or None.
 
     `precision` of None is that of one operator which computes in the type of `theirs`.
     """
+    if isinstance(ours, dict) and isinstance(theirs, dict) and ours.keys() == theirs.keys():
+        arrays = (np.array([each[key] for key in theirs]) for each in (ours, theirs))
+        # Python's floats are float32 in ONNX's maps
+        ours, theirs = (a.astype(np.float32) if a.dtype == np.float64 else a for a in arrays)
     if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         pairs = zip(ours, theirs, strict=True)
         return worst([compare(a, b, tolerance, precision) for a, b in pairs])
     if type_text(ours) != type_text(theirs):
         fault = f"{type_text(ours)} is not {type_text(theirs)}"
         return Difference(None, None, None, None, fault)
-    if not isinstance(ours, np.ndarray) or ours.dtype.hasobject:
+    if not isinstance(ours, np.ndarray) or ours.dtype.kind in "OSU":
         same = ours is theirs or np.array_equal(ours, theirs)
         return Difference(None, None, None, None, "" if same else "the values differ")
     if not ours.size:

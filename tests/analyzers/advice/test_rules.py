@@ -56,7 +56,7 @@ def told(trace, us, peaks=PEAKS, **columns):
     nodes = trace.nodes.copy()
     timed = nodes["time_us"].notna()
     times = nodes["node"].map(us) if isinstance(us, dict) else float(us)
-    for column in ("time_us", "time_us_raw", "time_us_ci95_low"):
+    for column in ("time_us", "time_us_raw", "time_us_ci95_low", "time_us_ci95_high"):
         nodes[column] = nodes[column].mask(timed, times)
     nodes["time_share"] = nodes["time_us"] / nodes["time_us"].sum()
     for column, value in columns.items():
@@ -213,6 +213,16 @@ def test_conversions_too_short_for_a_time_are_in_the_sum_and_among_the_names():
     assert found.nodes == (first, second)
     assert found.time_share == pytest.approx(2 / 3)
     assert f"{first}, {second} take 66.7% of the time (20 µs)" in found.text
+
+
+def test_rows_whose_sum_may_be_nothing_support_no_advice():
+    trace = tracer.profile(parse(CASTS), runs=2, warmup=0, threads=1, optimization="none")
+    first, second = trace.nodes.loc[trace.nodes["op_type"] == "Cast", "node"]
+    sure = dict.fromkeys(trace.nodes["node"], 9.0) | {first: 0.0, second: 0.0}
+    for high, is_told in ((24.0, True), (25.0, False)):  # 14 and 15 beyond 10, of each: 20 or 21
+        bounds = dict.fromkeys(trace.nodes["node"], 11.0) | {first: high, second: high}
+        found = told(trace, 10, time_us_ci95_low=sure, time_us_ci95_high=bounds)
+        assert ("conversions" in found) is is_told
 
 
 def test_a_time_that_is_not_sure_proves_nothing(chain):

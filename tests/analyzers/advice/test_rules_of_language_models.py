@@ -156,7 +156,7 @@ def test_copies_to_kernels_on_the_cpu(profiled):
 def test_advice_on_phases_says_of_which_phase(profiled, tmp_path, width, capfd, monkeypatch):
     nodes = profiled.nodes.copy()
     timed = nodes["time_us"].notna()
-    for column in ("time_us", "time_us_raw", "time_us_ci95_low"):
+    for column in ("time_us", "time_us_raw", "time_us_ci95_low", "time_us_ci95_high"):
         nodes[column] = nodes[column].mask(timed, 10.0)
     sums = nodes.groupby("phase")["time_us"].transform("sum")
     nodes["time_share"] = nodes["time_us"] / sums

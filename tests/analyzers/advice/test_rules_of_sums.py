@@ -29,7 +29,7 @@ def told(trace, hot=False):
     nodes = trace.nodes.copy()
     timed = nodes["time_us"].notna()
     us = nodes["outputs"].notna().map({True: 100.0, False: 1.0} if hot else {True: 1.0, False: 1e4})
-    for column in ("time_us", "time_us_raw", "time_us_ci95_low"):
+    for column in ("time_us", "time_us_raw", "time_us_ci95_low", "time_us_ci95_high"):
         nodes[column] = nodes[column].mask(timed, us)
     nodes["time_share"] = nodes["time_us"] / nodes["time_us"].sum()
     return {each.rule: each for each in advise(trace, trace.runs[0], nodes)}

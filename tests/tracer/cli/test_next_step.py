@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import onnx
 import pytest
 from rich.console import Console
@@ -263,3 +264,10 @@ def test_the_box_fits_and_its_command_can_be_pasted(width, first):
 def test_two_graphs_that_differ_are_compared(capfd):
     sides = [str(LENET / "lenet.onnx"), str(LENET / "lenet.int8.onnx")]
     assert next_of(capfd, "diff", *sides) == ["tracer", "compare", *sides]
+
+
+@pytest.mark.parametrize("output", ["x", "w"])
+def test_a_graph_without_nodes_has_a_next_step(output, tmp_path, capfd):
+    text = f'<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] {output}) {{}}'
+    onnx.save(parse(text, w=np.ones(2, np.float32)), tmp_path / "empty.onnx")
+    assert next_of(capfd, "count", tmp_path / "empty.onnx")[1] == "profile"

@@ -145,3 +145,13 @@ def test_what_a_session_is_told_reaches_onnxruntime():
     assert not options.enable_mem_pattern and not options.enable_cpu_mem_arena
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
     assert session.get_inputs()[0].shape == [2, 4]
+
+
+def test_a_sequence_has_tensors_of_different_sizes():
+    proto = parse("""<ir_version: 8, opset_import: ["": 18]>
+        g (seq(float[N]) s) => (float[M] y) { y = ConcatFromSequence <axis = 0> (s) }""")
+    model = loading.from_proto(proto)
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    values = [np.ones(2, np.float32), np.zeros(3, np.float32)]
+    (y,) = feeding.runner(model, session, {"s": values})()
+    assert y.tolist() == [1, 1, 0, 0, 0]

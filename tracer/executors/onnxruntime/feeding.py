@@ -199,6 +199,8 @@ def _is_bindable(session: Any) -> bool:
 
 
 def _is_text(value: Any) -> bool:
+    if isinstance(value, list):  # a sequence, whose tensors may have different shapes
+        return any(map(_is_text, value))
     return np.asarray(value).dtype.kind in "OSU"
 
 

@@ -165,8 +165,14 @@ def apply_float(compute: Compute, *arrays: Array) -> Array:
     return apply(widened, *arrays)
 
 
+_MOST_AT_ONCE = 32
+"""Arrays that every numpy broadcasts at once, in a tenth of the time that shapes take."""
+
+
 def broadcast_shape(*arrays: Array) -> tuple[int, ...]:
     """Returns the common shape of the arrays. Raises ValueError if there is none."""
+    if len(arrays) > _MOST_AT_ONCE:
+        return np.broadcast_shapes(*(array.shape for array in arrays))
     return arrays[0].shape if len(arrays) == 1 else np.broadcast(*arrays).shape
 
 
