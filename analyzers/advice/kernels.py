@@ -15,20 +15,11 @@ from tracer.records.trace import Kernel
 from tracer.text import agree, brief, plural
 
 _LEAST = {
-    "compute_bound": 0.3,
-    "memory_bound": 0.05,
-    "slow_kernel": 0.1,
-    "small_kernels": 0.25,
-    "few_threads": 0.3,
-    "unfused_activation": 0.02,
-    "unfused_attention": 0.02,
-    "computed_shapes": 0.02,
-    "conversions": 0.05,
-    "inserted_casts": 0.01,
-    "layout_reorders": 0.02,
-    "copied_cache": 0.05,
-    "unpruned_head": 0.02,
-}
+    "compute_bound": 0.3, "memory_bound": 0.05, "slow_kernel": 0.1, "small_kernels": 0.25,
+    "few_threads": 0.3, "unfused_activation": 0.02, "unfused_attention": 0.02,
+    "computed_shapes": 0.02, "conversions": 0.05, "inserted_casts": 0.01, "layout_reorders": 0.02,
+    "copied_cache": 0.05, "unpruned_head": 0.02,
+}  # fmt: skip
 """Share of the time from which a rule speaks."""
 _FUSED_INTO_CONV = frozenset({"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid"})
 _FUSED_INTO_GEMM = frozenset({"Relu", "Sigmoid", "Tanh", "LeakyRelu"})
@@ -45,6 +36,8 @@ _FUSED_ATTENTION = ("Attention", "GroupQueryAttention", "MultiHeadAttention", "Q
 _ATTENTION_PRODUCTS = frozenset({"FusedMatMul", "MatMul"})
 _BETWEEN = frozenset({"Add", "Cast", "Div", "IsNaN", "Mul", "Softmax", "Where"})
 """What may stand between the two products of an attention."""
+_PASSING = _BETWEEN - {"Softmax"} | {"Dropout", "Identity", "Reshape", "Squeeze", "Transpose"}
+"""What may stand between the Softmax and the second product."""
 _SIZES = frozenset({"Shape", "Size"})
 _CONVERSIONS = CONVERSIONS | {"Cast"}
 _CPU = "CPUExecutionProvider"
@@ -107,10 +100,8 @@ def _separate_activations(evidence: Evidence) -> Iterator[tuple[Kernel, str]]:
 
 def unfused_attention(evidence: Evidence) -> Advice | None:
     """Returns advice if a Softmax between products is not part of a fused kernel."""
-    if any(evidence.kernels_of(name) for name in _FUSED_ATTENTION):
-        return None
     makers = {(k.scope, name): k for k in evidence.run.kernels for name in k.outputs}
-    chains = [_attention_chain(softmax, makers) for softmax in evidence.kernels_of("Softmax")]
+    chains = [_attention_chain(each, makers) for each in softmax_of_attention(evidence.run.kernels)]
     kernels = {kernel.name: kernel for chain in chains for kernel in chain}
     rows = evidence.all_rows_of(kernels.values())
     share, time = evidence.share(rows), float(rows["time_us"].sum())
@@ -125,6 +116,24 @@ def unfused_attention(evidence: Evidence) -> Advice | None:
         "unfused_attention", text, share, keys(rows), {"time_us": time, "softmax": float(count)},
         tune=("fusions",), at_most=evidence.at_most_by_settings(),
     )  # fmt: skip
+
+
+def softmax_of_attention(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """Returns each Softmax that a product reads, if none is fused to attention.
+
+    The last Softmax of a classifier is none.
+    """
+    if any(kernel.op_type in _FUSED_ATTENTION for kernel in kernels):
+        return []
+    leading = set[tuple[str, str]]()  # tensors that a product reads, perhaps behind a move
+    found = []
+    for kernel in reversed(kernels):
+        is_read = any((kernel.scope, name) in leading for name in kernel.outputs)
+        if kernel.op_type == "Softmax" and is_read:
+            found.append(kernel)
+        if kernel.op_type in _ATTENTION_PRODUCTS or (is_read and kernel.op_type in _PASSING):
+            leading.update((kernel.scope, name) for name in kernel.inputs)
+    return found[::-1]
 
 
 def _attention_chain(softmax: Kernel, makers: Mapping[tuple[str, str], Kernel]) -> list[Kernel]:
@@ -439,19 +448,17 @@ def small_kernels(evidence: Evidence) -> Advice | None:
     rows, bounds = evidence.rows, evidence.bounds
     of_all = int(rows["calls"].sum() + bounds["calls"].sum())
     rows = rows[(rows["time_us"] / rows["calls"] < _SHORT_US) & (rows["roof_fraction"] < _FAR)]
-    least_us, time_us = (
-        float((rows["roof_fraction"] * rows["time_us"]).sum()),
-        rows["time_us"].sum(),
-    )
+    least_us = float((rows["roof_fraction"] * rows["time_us"]).sum())
+    time_us = float(rows["time_us"].sum())
     bounds = bounds[bounds["time_us_ci95_high"] / bounds["calls"] < _SHORT_US]
     least_of_bounds, time_of_bounds = evidence.least_us(bounds), float(bounds["time_us"].sum())
     if least_of_bounds is not None and least_of_bounds < _FAR * time_of_bounds:
         rows = pd.concat([rows, bounds])
         least_us, time_us = least_us + least_of_bounds, time_us + time_of_bounds
-    share, count = float(time_us / evidence.nodes_us), int(rows["calls"].sum())
+    share, count = time_us / evidence.nodes_us, int(rows["calls"].sum())
     if count < _SEVERAL or share < _LEAST["small_kernels"]:
         return None
-    needed = float(least_us / time_us)
+    needed = least_us / time_us
     text = (
         f"small kernels: {count:,} of {of_all:,} calls take less than {_SHORT_US:.0f} µs each, far "
         f"more than their work needs, and {share:.0%} of the time in total. The work needs "

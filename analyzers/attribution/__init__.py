@@ -46,8 +46,11 @@ def constants(nodes: Sequence[Node], around: Set[str] = frozenset()) -> set[str]
     `nodes` are all nodes of a graph; `around` are such tensors of the graphs around it. They
     include tensors that depend only on shapes, since shapes may be fixed.
     """
-    graph = nodes[0].scope.graph if nodes else None
-    constant = {*around, *((weight.name for weight in graph.initializer) if graph else ())}
+    constant = set(around)
+    if nodes:
+        graph = nodes[0].scope.graph
+        constant.update(weight.name for weight in graph.initializer)
+        constant.update(weight.values.name for weight in graph.sparse_initializer)
     for node in nodes:
         follows = constant.issuperset(needs(node)) and not bodies(node.proto)
         if (follows and not draws_numbers(node.op_type)) or node.op_type in _OF_SHAPES:

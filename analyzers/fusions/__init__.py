@@ -3,7 +3,7 @@
 `fates` explains nodes without a kernel, `service` kernels without a node.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -217,7 +217,8 @@ def fates(
 ) -> dict[str, Fate]:
     """Returns the fate of each node in no group, by node key, in the order of the model."""
     fixed = evidence.constant if evidence else frozenset()
-    shared = list(evidence.equal.values()) if evidence else []
+    # one of each kind: a chain of one value has as many tuples as tensors, each of all of them
+    shared = {id(names): names for names in evidence.equal.values()}.values() if evidence else ()
     entered = {kernel.scope for kernel in kernels} | {""}
     ran = {(key, k.op_type) for k, group in zip(kernels, groups, strict=True) for key in group}
     running = frozenset(key for group in groups for key in group)
@@ -226,13 +227,8 @@ def fates(
         nodes = [node for node in model.nodes if node.scope.path == scope.path]
         # a body may read the tensors around it
         same = set() if scope.path else constants(nodes) | fixed
-        live, twins = _live(model, scope, nodes), _twins(nodes)
-        if not scope.path:  # nodes that compute the values of one tensor of the runtime are twins
-            makers = {name: n.key for n in nodes for name in n.outputs if n.op_type not in _MOVES}
-            for tensors in shared:
-                keys = [makers[name] for name in tensors if name in makers]
-                for key in keys:
-                    twins[key] = [*twins[key], *keys]
+        live = _live(model, scope, nodes)
+        twins = _twins(nodes, () if scope.path else shared, running)
         around = scope.owner
         for node in nodes:
             if around is not None and (around.key, around.op_type) not in ran:
@@ -245,8 +241,8 @@ def fates(
                 decided[node.key] = _FOLDED
             elif node.op_type in UNCHANGING:
                 decided[node.key] = _UNCHANGING
-            elif others := [key for key in twins[node.key] if key in running]:
-                decided[node.key] = REMOVED, f"'{others[0]}' computes the same values"
+            elif node.key in twins:
+                decided[node.key] = REMOVED, f"'{twins[node.key]}' computes the same values"
             else:
                 decided[node.key] = _MOVED if node.op_type in _MOVES else _UNUSED
     return {node.key: decided[node.key] for node in model.nodes if node.key not in running}
@@ -265,18 +261,29 @@ def _live(model: Model, scope: Scope, nodes: Sequence[Node]) -> set[str]:
     return live
 
 
-def _twins(nodes: Sequence[Node]) -> dict[str, list[str]]:
-    """Returns for each node all nodes with the same operator, attributes and inputs, by key."""
+def _twins(
+    nodes: Sequence[Node], shared: Iterable[Sequence[str]], running: Set[str]
+) -> dict[str, str]:
+    """Returns for each node the first one that runs and computes the same, by key.
+
+    It has the same operator, attributes and inputs, or gives the values of one tensor of the
+    runtime: those of each are `shared`.
+    """
     first: dict[str, str] = {}
     groups: dict[object, list[str]] = {}
-    twins: dict[str, list[str]] = {}
     for node in nodes:
         attributes = sorted(a.SerializeToString(deterministic=True) for a in node.proto.attribute)
         inputs = tuple(first.get(name, name) for name in node.inputs)
         group = groups.setdefault((node.domain, node.op_type, inputs, tuple(attributes)), [])
         group.append(node.key)
-        twins[node.key] = group
         first.update({name: f"{group[0]}\n{i}" for i, name in enumerate(node.outputs)})
         if node.op_type in UNCHANGING:
             first[node.outputs[0]] = inputs[0]
+    makers = {name: n.key for n in nodes for name in n.outputs if n.op_type not in _MOVES}
+    of_values = ([makers[name] for name in names if name in makers] for names in shared)
+    twins: dict[str, str] = {}
+    for keys in (*groups.values(), *of_values):
+        if (own := next((key for key in keys if key in running), None)) is not None:
+            for key in keys:
+                twins.setdefault(key, own)
     return twins

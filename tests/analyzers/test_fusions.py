@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 from tests import nets
 from tests.examples import at_night
@@ -19,6 +20,7 @@ from tracer.analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED,
 from tracer.analyzers.fusions.views import sentences
 from tracer.analyzers.timing import RUNTIME, timing
 from tracer.api.fusions import fusions
+from tracer.api.interpret import interpret
 from tracer.containment.activity import silent
 from tracer.executors.onnxruntime import calibration
 from tracer.executors.onnxruntime.executor import executor
@@ -330,3 +332,31 @@ def test_gathers_that_became_one_split_are_confirmed_with_the_kernels_behind_it(
     assert {row.verdict for row in found.kernels} <= {CONFIRMED, TIED}
     whole = {node for row in found.kernels if row.op_type == "Split" for node in row.nodes}
     assert whole <= {"Gather_0", "Gather_1"}
+
+
+def test_a_long_chain_of_one_value_is_compared_by_kinds():
+    names = [f"t{i}" for i in range(1001)]
+    steps = pairwise(names)
+    body = "".join(f"{y} = {('Neg', 'Relu')[i % 2]} ({x})\n" for i, (x, y) in enumerate(steps))
+    text = f'<ir_version: 8, opset_import: ["": 17]> g (float[4] t0) => (float[4] {names[-1]})'
+    found = fusions(parse(f"{text} {{ {body} }}"), optimization="none")
+    assert Counter(row.verdict for row in found.kernels)[TIED] > 990
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_sparse_weight_is_read_by_its_kernel_and_compared_with_a_dense_one(is_stored):
+    sparse = helper.make_sparse_tensor(
+        onnx.numpy_helper.from_array(np.array([5, 7], np.float32), "w"),
+        onnx.numpy_helper.from_array(np.array([1, 6]), "places"),
+        [4, 2],
+    )
+    constant = "" if is_stored else "w = Constant ()"
+    model = parse(f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[3,4] x) => (float[3,2] y) {{ {constant} y = MatMul (x, w) }}""")
+    if is_stored:
+        model.graph.sparse_initializer.append(sparse)
+    else:
+        model.graph.node[0].attribute.append(helper.make_attribute("sparse_value", sparse))
+    (kernel,) = fusions(model).kernels
+    assert kernel.verdict == CONFIRMED
+    assert (interpret(model, against="ort").nodes["difference_own"] == 0).all()

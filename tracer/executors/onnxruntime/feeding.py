@@ -30,6 +30,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import helper, numpy_helper
+from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from tracer.containment import signals, watch
 from tracer.errors import InputError, ModelError, UsageError
@@ -246,9 +247,15 @@ def _packed_bytes(value: Any) -> Any:
 def as_array(value: Any) -> Any:
     """Returns an output as an array, of an element type of ml_dtypes where numpy has none.
 
+    A sparse tensor becomes dense.
+
     Raises RuntimeError for a value of onnxruntime's that is no tensor, ValueError for one of more
     dimensions than numpy has.
     """
+    if isinstance(value, state.SparseTensor):
+        dense = np.zeros(value.dense_shape(), value.values().dtype)
+        np.put(dense, value.get_coo_data().indices(), value.values())
+        return dense
     if not isinstance(value, ort.OrtValue):
         return value
     if value.device_name() != "cpu" or not _FOREIGN.fullmatch(value.data_type()):

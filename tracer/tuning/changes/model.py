@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper, version_converter
 
+from tracer.analyzers.advice.kernels import softmax_of_attention
 from tracer.analyzers.roofline import MEMORY
 from tracer.containment.activity import silent
 from tracer.errors import InputError, ModelError
@@ -29,7 +30,6 @@ from tracer.tuning.setup import Setup
 
 _KINDS = ("bert", "gpt2", "vit")
 """Kinds of models whose patterns are tried: encoders, decoders, vision."""
-_FUSED = ("Attention", "GroupQueryAttention", "MultiHeadAttention", "QAttention")
 _NEIGHBOURS = ("Add", "Div", "FusedMatMul", "MatMul", "Mul", "Reshape", "Softmax", "Transpose")
 _ATTENTION_SHARE = 0.02
 _DOMAIN = "com.microsoft"
@@ -69,15 +69,15 @@ def _fusions(setup: Setup, value: str) -> Setup:
 )  # fmt: skip
 def _why_fusions(findings: Findings) -> str | None:
     """Attention and normalisations fused by `onnxruntime.transformers.optimizer`."""
-    operators = findings.operators
-    if not operators["Softmax"] or any(operators[name] for name in _FUSED):
+    separate = softmax_of_attention(findings.kernels)
+    if not separate:
         return None
     share = findings.share(_NEIGHBOURS)
     if share < _ATTENTION_SHARE or stored_weights.is_large(findings.model):
         return None
     return (
-        f"{operators['Softmax']} Softmax stand between products, and none is fused to Attention; "
-        f"these and their neighbours take {share:.0%} of the time"
+        f"{len(separate)} Softmax {agree(len(separate), 'stands', 'stand')} before products, and "
+        f"none is fused to Attention; with such operators they take {share:.0%} of the time"
     )
 
 
