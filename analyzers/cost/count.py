@@ -320,13 +320,14 @@ class Rule:
 
     `settings` are inputs that are never parameters: shapes, axes, bounds, scales of a number
     format, running statistics. `packed` returns the number of weights of an input that packs
-    several in one element.
+    several in one element. `learned` are attributes whose numbers, float32, are parameters.
     """
 
     work: Work
     traffic: Traffic
     settings: frozenset[int]
     packed: Mapping[int, Callable[[Operation], int]]
+    learned: tuple[str, ...] = ()
 
 
 def everything(op: Operation) -> tuple[Bytes, Bytes]:
@@ -375,6 +376,7 @@ def counts(
     moves: Traffic = everything,
     settings: Collection[int] = (),
     packed: Mapping[int, Callable[[Operation], int]] | None = None,
+    learned: tuple[str, ...] = (),
 ) -> Callable[[Work], Work]:
     """Registers a function as the rule of these operators, for every version of them.
 
@@ -382,7 +384,7 @@ def counts(
     """
 
     def register(work: Work) -> Work:
-        rule = Rule(work, moves, frozenset(settings), packed or {})
+        rule = Rule(work, moves, frozenset(settings), packed or {}, learned)
         for op_type in op_types:
             if (domain, op_type) in _RULES:
                 raise ValueError(f"{domain or 'ai.onnx'}.{op_type} has two counting rules")

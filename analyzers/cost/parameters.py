@@ -232,6 +232,10 @@ def owned(operations: Iterable[Operation], sources: Sources) -> dict[str, Weight
                     count = None
                 counted = {address: replace(w, size=count) for address, w in counted.items()}
             parts.append(counted)
+        for name in rule.learned if rule is not None else ():
+            count = len(op.numbers(name))
+            address = (op.node.scope.path, f"{op.node.key}.{name}")
+            parts.append({address: Weight(count, 4 * count, "float32", 1)})
         weights[op.node.key] = united(parts)
     return weights
 
@@ -285,6 +289,9 @@ def sources(model: Model, facts: Facts, types: QuantizedTypes) -> Sources:
         is_repeatable = not operators.draws_numbers(node.op_type) and not bodies(node.proto)
         is_constant = len(known) == len(read) and is_repeatable
         inputs[node.key] = () if is_constant else known
+        if not is_repeatable:
+            given = dict(known)
+            origins |= {at: given[index] for index, at in _states_kept(node) if index in given}
         if is_constant:
             data = _derived(node, known, types)
             for name in filter(None, node.outputs):
@@ -295,6 +302,29 @@ def sources(model: Model, facts: Facts, types: QuantizedTypes) -> Sources:
                 generated = replace(weight, marked=marked, generated=not is_stored)
                 origins[address] = data or {address: generated}
     return Sources(origins, inputs)
+
+
+def _states_kept(node: Node) -> Iterator[tuple[int, Address]]:
+    """Yields inputs of a Loop or Scan that its body returns unchanged, and what it calls them.
+
+    So TensorFlow's recurrent layers read weights. A Scan hands in its sequences part by part.
+    """
+    for attribute, body in bodies(node.proto):
+        passed = {each.output[0]: each.input[0] for each in body.node if each.op_type == "Identity"}
+        sequences = next((a.i for a in node.proto.attribute if a.name == "num_scan_inputs"), 0)
+        if len(body.input) != len(node.inputs):  # Scan of opset 8 has one more
+            continue
+        names, path = [value.name for value in body.input], f"{node.key}.{attribute}"
+        before = 2 if node.op_type == "Loop" else 0  # a Loop's count and condition
+        results = [value.name for value in body.output][before // 2 :]
+        states = names[before : len(names) - sequences]
+        for index, (name, result) in enumerate(zip(states, results, strict=False), before):
+            while result != name and result in passed:
+                result = passed[result]
+            if result == name:
+                yield index, (path, name)
+        for index in range(len(names) - sequences, len(names)):
+            yield index, (path, names[index])
 
 
 def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:

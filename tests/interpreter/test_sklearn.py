@@ -100,6 +100,22 @@ def test_classifiers(name, zipmap):
     _check(_exported(model, x, zipmap=zipmap), {"X": x})
 
 
+def test_the_parameters_of_a_linear_model_and_of_support_vectors_are_those_of_sklearn():
+    from sklearn import linear_model, svm
+
+    x, y = _flowers()
+    linear, support = linear_model.LogisticRegression().fit(x, y), svm.SVR().fit(x, y)
+    learned = {
+        linear: (linear.coef_, linear.intercept_),
+        support: (support.support_vectors_, support.dual_coef_, support.intercept_),
+    }
+    for model, arrays in learned.items():
+        proto = open_model(_exported(model, x))
+        totals = cost(TypedModel(proto, infer(proto, {"X": (1, 4)}))).totals
+        assert totals["params"] == sum(array.size for array in arrays)
+        assert totals["param_bytes"] == 4 * totals["params"]
+
+
 @pytest.mark.parametrize("labels", [[0, 1, 2], ["a", "b", "c"], [False, True, True]])
 def test_probabilities_of_support_vectors(labels):
     """Of three classes they are coupled, which onnx.reference does wrongly."""

@@ -60,7 +60,7 @@ def _normalizer(op: Operation) -> Count:
     return _NORMS[norm] * elements + roots
 
 
-@counts("LinearClassifier", "LinearRegressor", domain=_ML)
+@counts("LinearClassifier", "LinearRegressor", domain=_ML, learned=("coefficients", "intercepts"))
 def _linear(op: Operation) -> Count:
     weights, shifts = len(op.numbers("coefficients")), len(op.numbers("intercepts"))
     features = max(op.input(0).shape[-1], 1)
@@ -69,7 +69,10 @@ def _linear(op: Operation) -> Count:
     return each * _rows(op)
 
 
-@counts("SVMClassifier", "SVMRegressor", domain=_ML)
+@counts(
+    "SVMClassifier", "SVMRegressor", domain=_ML,
+    learned=("support_vectors", "coefficients", "rho", "prob_a", "prob_b"),
+)  # fmt: skip
 def _support_vectors(op: Operation) -> Count:
     """Counts the kernels of a row with all support vectors, and their weighted sums."""
     features = max(op.input(0).shape[-1], 1)

@@ -2,9 +2,11 @@
 
 import numpy as np
 import onnx.parser
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.analyzers.cost.graphs import Graph
+from tests.graphs import parse
 from tracer.analyzers.cost import cost
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph import loading, shape_inference
@@ -131,3 +133,42 @@ def test_a_sparse_weight_has_the_parameters_it_stores():
     stored.indices.CopyFrom(TensorProto(name="at", data_type=TensorProto.INT64, dims=[5]))
     row = cost(TypedModel(model, shape_inference.infer(model, {}))).table.iloc[0]
     assert (row["params"], row["param_bytes"]) == (5, 5 * 4 + 5 * 8)
+
+
+LOOP = """
+<ir_version: 8, opset_import: ["": 18]>
+g (float[1,4] x, int64 n) => (float[1,4] y) {
+  y, last, moved = Loop (n, , x, w, v) <body = b (
+    int64 i, bool on, float[1,4] s, float[4,4] kept, float[4,4] changed
+  ) => (bool go, float[1,4] t, float[4,4] k, float[4,4] c) {
+    go = Identity (on)
+    u = MatMul (s, kept)
+    t = MatMul (u, changed)
+    k = Identity (kept)
+    c = Neg (changed)
+  }>
+}
+"""
+SCAN = """
+<ir_version: 8, opset_import: ["": 18]>
+g (float[1,4] x) => (float[1,4] y) {
+  y = Scan <num_scan_inputs = 1, body = b (float[1,4] s, float[4,4] layer) => (float[1,4] t) {
+    t = MatMul (s, layer)
+  }> (x, layers)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "weights", "expected"),
+    [(LOOP, {"w": (4, 4), "v": (4, 4)}, 16), (SCAN, {"layers": (3, 4, 4)}, 48)],
+)
+def test_a_weight_that_a_loop_hands_to_every_step_is_that_of_its_reader(text, weights, expected):
+    """A state that changes is no weight; the layers of a Scan are one."""
+    proto = parse(text, **{n: np.ones(shape, np.float32) for n, shape in weights.items()})
+    model = loading.from_proto(proto)
+    result = cost(TypedModel(model, shape_inference.infer(model, {"x": (1, 4)})))
+    assert result.totals["params"] == expected
+    owners = result.table["params"] > 0
+    assert owners.sum() == 1
+    assert "MatMul" in result.table.index[owners][0]

@@ -403,7 +403,10 @@ class LayerComparison:
         doubtable = set[TensorPair]()
         if has_verdict:
             doubtable.update(without_effect(pairs, self._model, differences.agree, wrong))
-        likely = [p for p in pairs if p.is_certain or p not in doubtable or self._agree(p)]
+        likely = [
+            p for p in pairs
+            if p.is_certain or p not in doubtable or differences.agree(p.first, p.second)
+        ]  # fmt: skip
         kept, own, obstacle = likely, None, ""
         if is_isolated:
             try:
@@ -469,9 +472,6 @@ class LayerComparison:
         )
         Interpreter(self._model, observers=[isolation], late_kernels=True).run(None, self._feeds)
         return isolation.differences
-
-    def _agree(self, pair: TensorPair) -> bool:
-        return self._differences.agree(pair.first, pair.second)
 
     def _is_close(self, pair: TensorPair) -> bool:
         return self._differences.are_close(pair.first, pair.second)
