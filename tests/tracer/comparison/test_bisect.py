@@ -319,7 +319,7 @@ def test_without_an_index_a_range_has_what_was_downloaded(plant):
         (["m.onnx"], "1.17.3", "is one release"),
         (["m.onnx"], "new", "'new' is no release"),
         (["m.onnx"], None, "one file alone has no history"),
-        (["m.onnx", "m.onnx"], "1.0:", "--ort runs one model in several releases"),
+        (["m.onnx", "m.onnx"], "1.0:", "^ort runs one model in several releases"),
         (["m.onnx@interpreter", "m.onnx"], None, "does not run in onnxruntime"),
     ],
 )

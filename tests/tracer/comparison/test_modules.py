@@ -353,7 +353,7 @@ class Guarded(nn.Module):
         ("Two@torch:cud", 2, "there is no device 'cud'. Did you mean 'cuda'?"),
         ("Two", 3, "takes (a, b), and the inputs are float32[1,8]"),
         ("Arguments@ort", 2, "needs arguments: width"),
-        ("Wide@ort", 3, "torch cannot export Wide"),
+        ("Wide@ort", 3, "Wide does not run on 2x8"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line_that_names_file_and_class(
