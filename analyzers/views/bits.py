@@ -69,4 +69,4 @@ def document(result: BitComparison, options: ViewOptions) -> dict[str, Any]:
     return {**asdict(result), "sides": sides}
 
 
-_NO_OUTPUTS = (OutputDifference(),)
+_NO_OUTPUTS = (OutputDifference(largest=None, ulps=None),)

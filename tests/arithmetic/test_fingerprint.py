@@ -21,6 +21,7 @@ from tracer.cli import main
 from tracer.errors import InputError
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
+from tracer.inputs.request import make_feeds
 from tracer.records import environment
 from tracer.records.bits import BitComparison, OutputDifference, SideBits
 
@@ -235,3 +236,41 @@ def test_as_many_outputs_are_shown_as_are_asked_for():
     result = BitComparison("A", (SideBits("B", 3, None, outputs),))
     assert len(result.to_pandas(ViewOptions(top=3))) == 3
     assert render(result, "md", ViewOptions(top=5)).count(b"50.00%") == 5
+
+
+SEQUENCE = """<ir_version: 8, opset_import: ["": 18, "ai.onnx.ml": 3]>
+g (float[4,2] x) => (seq(float[2,2]) halves, seq(map(string, float)) named) {
+  bound = Constant <value_float = BOUND> ()
+  y = Max (x, bound)
+  two = Constant <value_int = 2> ()
+  halves = SplitToSequence (y, two)
+  named = ai.onnx.ml.ZipMap <classlabels_strings = ["b", "a"]> (y)
+}"""
+
+
+def test_sequences_maps_and_text_are_compared_by_what_they_hold(tmp_path):
+    """Of the bytes of Python objects every run would have others."""
+    for name, bound in (("a", "-9.0"), ("b", "0.5")):
+        proto = onnx.parser.parse_model(SEQUENCE.replace("BOUND", bound))
+        onnx.save(proto, tmp_path / f"{name}.onnx")
+    file = tracer.fingerprint([tmp_path / "a.onnx"], in_process=True).save(tmp_path / "m.json")
+    (same,) = tracer.compare_bits([tmp_path / "a.onnx"], machine=file, in_process=True).sides
+    assert same.exact and same.is_equal
+    both = [tmp_path / "a.onnx", tmp_path / "b.onnx"]
+    (other,) = tracer.compare_bits(both, in_process=True).sides
+    x = make_feeds(loading.load(tmp_path / "a.onnx")).feeds["x"]
+    changed = int((x < 0.5).sum())
+    for output, size in zip(other.outputs, (8, 16), strict=True):  # a map has keys and values
+        assert (output.size, output.size - output.equal) == (size, changed)
+        assert output.largest == np.abs(np.maximum(x, np.float32(0.5)) - x).max()
+
+
+def test_a_sparse_weight_is_replayed(tmp_path):
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 18]>
+        g (float[3,4] x) => (float[3,2] y) { y = MatMul (x, w) }""")
+    values, places = np.array([5, 7], np.float32), np.array([1, 6])
+    stored = [onnx.numpy_helper.from_array(*each) for each in ((values, "w"), (places, "at"))]
+    model.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(*stored, [4, 2]))
+    onnx.save(model, tmp_path / "m.onnx")
+    (output,) = tracer.replay(tmp_path / "m.onnx", in_process=True).outputs
+    assert output.sha256 == output.replayed

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from tracer.analyzers.attribution import SERVING, attribute
 from tracer.api.replay import FingerprintArguments, ReplayArguments
 from tracer.arithmetic import fingerprint as machine
 from tracer.arithmetic import runs, trees
-from tracer.arithmetic.kernel import NotKnown
+from tracer.arithmetic.kernel import NotKnown, parts
 from tracer.arithmetic.replays import KnownRules
 from tracer.errors import UsageError
 from tracer.executors import registry
@@ -116,7 +114,8 @@ class _Comparison:
             self._report(self._done + 1, len(nodes), "comparing bits")
         del values, verdicts
         if self.outputs:
-            expected, replayed = self._run(feedset.feeds), {}
+            expected = self._run(feedset.feeds)
+            replayed: Mapping[str, Any] = {}
             try:
                 replayed = runs.replay_graph(self._graph, self.rules.of, feedset.feeds).outputs
             except NotKnown as reason:
@@ -188,6 +187,5 @@ class _Digests:
 
 
 def _content(value: Any) -> bytes:
-    """Returns the bytes of a tensor; those of text and of what is no tensor as Python shows it."""
-    is_numeric = isinstance(value, np.ndarray) and not value.dtype.hasobject
-    return value.tobytes() if is_numeric else repr(value).encode()
+    """Returns the bytes of all tensors of a value."""
+    return b"".join(part.tobytes() for part in parts(value))

@@ -22,7 +22,7 @@ import onnxruntime as ort
 from google.protobuf.message import DecodeError
 
 from tracer.arithmetic import runs
-from tracer.arithmetic.kernel import Kernel, NotKnown, Rule
+from tracer.arithmetic.kernel import Kernel, NotKnown, Rule, parts
 from tracer.arithmetic.replays import conv
 from tracer.errors import InputError
 from tracer.executors.settings import OrtSettings
@@ -109,8 +109,8 @@ def feeds_of(print_: ModelPrint, model: Model) -> Feeds:
 
 
 def digests(values: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the SHA-256 of tensors by name; that of the text of what is no tensor."""
-    return {name: digest(np.asarray(value)) for name, value in values.items()}
+    """Returns the SHA-256 of tensors by name; that of all tensors of a sequence or map."""
+    return {name: digest(*parts(value)) for name, value in values.items()}
 
 
 def read(path: Path) -> Fingerprint:
@@ -188,9 +188,10 @@ Pool = Mapping[str, list[Array]]
 """Known values by their digest; the values of a digest differ in shape."""
 
 
-def digest(value: Array) -> str:
+def digest(*values: Array) -> str:
     """Returns the SHA-256 of type and bytes, as text."""
-    return hashlib.sha256(value.dtype.str.encode() + value.tobytes()).hexdigest()
+    content = (value.dtype.str.encode() + value.tobytes() for value in values)
+    return hashlib.sha256(b"".join(content)).hexdigest()
 
 
 def by_digest(values: Iterable[Array]) -> Pool:

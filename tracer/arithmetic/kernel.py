@@ -177,7 +177,7 @@ class Kernel:
             except Exception:  # a run tells it by the node
                 return list(self.interpreter.run(None, inputs))
             named = zip(self.node.output, outputs, strict=False)
-            return [np.asarray(value) for name, value in named if name]
+            return [np.asarray(v) if isinstance(v, np.generic) else v for name, v in named if name]
         return list(self.interpreter.run(None, inputs))
 
     @cached_property
@@ -274,8 +274,8 @@ def share_of_equal(replay: Replay, kernel: Kernel, rule: Rule) -> float:
     random, seen = np.random.default_rng(0), 0
     for turn in range(_MOST_RUNS):
         inputs = kernel.draw(random, turn)
-        pairs = zip(kernel.run(inputs), replay.replay(kernel, rule.facts, inputs), strict=True)
-        equal = [are_equal(output, replayed) for output, replayed in pairs]
+        outputs, replayed = parts(kernel.run(inputs)), replay.replay(kernel, rule.facts, inputs)
+        equal = [are_equal(*pair) for pair in zip(outputs, parts(replayed), strict=True)]
         results = np.concatenate([each.ravel() for each in equal])
         if not results.all():
             return min(float(np.mean(results)), _NEARLY)
@@ -283,6 +283,23 @@ def share_of_equal(replay: Replay, kernel: Kernel, rule: Rule) -> float:
         if seen >= LEAST_RESULTS or kernel.is_fixed or not results.size:
             break
     return 1.0
+
+
+def parts(value: Any) -> list[Array]:
+    """Returns the tensors of a value: those of a sequence in turn, the keys and values of a map.
+
+    Text has a type of a fixed width, so that its bytes say what it is. Python's floats, the values
+    of maps, are float32.
+    """
+    if isinstance(value, dict):
+        keys = sorted(value)  # a map has no order
+        numbers = np.array([value[key] for key in keys])
+        is_double = numbers.dtype == np.float64
+        return [np.array(keys), numbers.astype(np.float32) if is_double else numbers]
+    if isinstance(value, list):
+        return [part for each in value for part in parts(each)]
+    array = np.asarray(value)
+    return [array.astype(np.str_) if array.dtype.hasobject else array]
 
 
 def are_equal(first: Array, second: Array) -> Array:

@@ -10,7 +10,7 @@ import onnx
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
-from tracer.arithmetic.kernel import Inputs, Kernel, NotKnown, Rule, are_equal
+from tracer.arithmetic.kernel import Inputs, Kernel, NotKnown, Rule, are_equal, parts
 from tracer.arithmetic.replays import replay_of
 from tracer.errors import ModelError, TracerError
 from tracer.executors.onnxruntime import all_outputs, feeding, kernel_nodes, sessions
@@ -21,7 +21,7 @@ from tracer.graph.model import Model, Node, bodies, expanded_keys
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter import operators
 from tracer.interpreter.interpreter import Interpreter
-from tracer.interpreter.values import Value, type_proto
+from tracer.interpreter.values import Value, from_sparse, type_proto
 from tracer.records import trace
 from tracer.support.temporary import TemporaryFolder
 from tracer.support.types import Array
@@ -65,6 +65,8 @@ class SavedGraph:
             proto = onnx.load(folder / _SAVED)
         outputs = tuple(value.name for value in proto.graph.output)
         constants = {each.name: numpy_helper.to_array(each) for each in proto.graph.initializer}
+        sparse = proto.graph.sparse_initializer
+        constants |= {each.values.name: from_sparse(each) for each in sparse}
         known = {value.name for value in model.inputs} | constants.keys()
         for value in [each for each in proto.graph.input if each.name not in known]:
             proto.graph.input.remove(value)  # a folded weight, which models before IR 4 list
@@ -310,7 +312,7 @@ class ReplayedRun:
     `values` are those of all tensors, or of the last ones alone.
     """
 
-    outputs: dict[str, Array] = field(repr=False)
+    outputs: Mapping[str, Any] = field(repr=False)
     values: Mapping[str, Any] = field(repr=False)
     without_rule: dict[int, str]
 
@@ -340,8 +342,8 @@ def replay_graph(
             if last.get(name, -1) <= place:
                 values.pop(name, None)
     found = {name: values.get(name, graph.constants.get(name)) for name in graph.outputs}
-    arrays = {name: np.asarray(value) for name, value in found.items()}
-    return ReplayedRun(arrays, values, without)
+    tensors = {n: np.asarray(v) if isinstance(v, np.generic) else v for n, v in found.items()}
+    return ReplayedRun(tensors, values, without)
 
 
 def outputs_of(model: Model, settings: OrtSettings) -> Callable[[Feeds], dict[str, Any]]:
@@ -358,15 +360,16 @@ def outputs_of(model: Model, settings: OrtSettings) -> Callable[[Feeds], dict[st
 
 def _difference(expected: list[Any], outputs: list[Array] | None) -> tuple[int, int, float | None]:
     """Returns how many results are equal, of how many, and by how many ulps others differ."""
-    size = sum(getattr(value, "size", 1) for value in expected)
-    if outputs is None or not all(isinstance(value, np.ndarray) for value in expected):
+    tensors, found = parts(expected), [] if outputs is None else parts(outputs)
+    size = sum(tensor.size for tensor in tensors)
+    if len(found) != len(tensors):
         return 0, size, None
     equal, most = 0, 0.0
-    for value, replayed in zip(expected, outputs, strict=True):
-        same = are_equal(value, replayed)
-        equal += int(same.sum()) if same.size == value.size else 0
+    for tensor, replayed in zip(tensors, found, strict=True):
+        same = are_equal(tensor, replayed)
+        equal += int(same.sum()) if same.size == tensor.size else 0
         if not same.all():
-            most = max(most, ulps(value, replayed))
+            most = max(most, ulps(tensor, replayed))
     return equal, size, most
 
 

@@ -26,8 +26,6 @@ from tracer.support.files import check_place, check_writable, errors_naming, wri
 from tracer.support.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
-    import onnx
-
     from tracer.cli._output import Output
     from tracer.exporters.subject import ModelSource
     from tracer.graph.model import Model
@@ -296,13 +294,16 @@ class _Writer:
         return made
 
     def _folder(self, path: Path, feedset: FeedSet, values: Mapping[str, Any]) -> None:
+        from tracer.interpreter.values import to_proto
+
         path.mkdir(exist_ok=True)
         for index, value in enumerate(self._model.inputs):
             if value.name in feedset.feeds:
-                data = _proto(feedset.feeds[value.name], value)
-                write_atomically(path / f"input_{index}.pb", data)
+                proto = to_proto(feedset.feeds[value.name], value.type, value.name)
+                write_atomically(path / f"input_{index}.pb", proto.SerializeToString())
         for index, value in enumerate(self._model.graph.output):
-            write_atomically(path / f"output_{index}.pb", _proto(values[value.name], value))
+            proto = to_proto(values[value.name], value.type, value.name)
+            write_atomically(path / f"output_{index}.pb", proto.SerializeToString())
 
     def _npz(self) -> bytes:
         """Returns the outputs of all batches, joined along the first axis."""
@@ -327,14 +328,3 @@ class _Writer:
         stream = io.BytesIO()
         np.savez(stream, allow_pickle=False, **joined)
         return stream.getvalue()
-
-
-def _proto(value: Any, declared: onnx.ValueInfoProto) -> bytes:
-    from onnx import numpy_helper
-
-    form: Callable[[Any, str], Any] = numpy_helper.from_array
-    if isinstance(value, list):
-        form = numpy_helper.from_list
-    if declared.type.WhichOneof("value") == "optional_type":
-        form = numpy_helper.from_optional
-    return bytes(form(value, declared.name).SerializeToString())

@@ -16,7 +16,7 @@ from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, Node, Scope
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Observer
-from tracer.interpreter.values import Value, type_proto
+from tracer.interpreter.values import Value, to_proto, type_proto
 from tracer.support.files import write_atomically
 from tracer.support.types import Array
 from tracer.text import suggest
@@ -193,8 +193,5 @@ def write_test_data(folder: Path, proto: onnx.ModelProto, values: Mapping[str, V
     folder.mkdir(exist_ok=True)
     for kind, declared in (("input", proto.graph.input), ("output", proto.graph.output)):
         for index, info in enumerate(declared):
-            value = values[info.name]
-            is_list = isinstance(value, list)
-            write: Any = numpy_helper.from_list if is_list else numpy_helper.from_array
-            data = write(value, info.name).SerializeToString()
-            write_atomically(folder / f"{kind}_{index}.pb", data)
+            stored = to_proto(values[info.name], info.type, info.name)
+            write_atomically(folder / f"{kind}_{index}.pb", stored.SerializeToString())

@@ -1,4 +1,4 @@
-"""Reads tensors, attributes and types of ONNX protobufs into the interpreter's values.
+"""Reads tensors, attributes and types of ONNX protobufs as the interpreter's values; writes values.
 
 A tensor is a numpy array (bfloat16, float8 and int4 from ml_dtypes, strings as objects), a
 sequence a list, a map a dict, an empty optional None.
@@ -111,3 +111,40 @@ def type_proto(value: Value) -> onnx.TypeProto:
     if isinstance(value, list) and value:
         return onnx.helper.make_sequence_type_proto(type_proto(value[0]))
     return onnx.TypeProto()
+
+
+def to_proto(value: Value, kind: onnx.TypeProto, name: str = "") -> Any:
+    """Returns a value of the type `kind` as files hold it: a TensorProto, a SequenceProto ….
+
+    A type without kind is that of the value. Raises TypeError or ValueError for another value.
+    """
+    form = kind.WhichOneof("value")
+    if form is None:
+        kind = type_proto(value)
+        form = kind.WhichOneof("value")
+    stored: Any
+    if form == "map_type":  # onnx's own writer takes no text as keys, and floats as doubles
+        stored = onnx.MapProto(name=name, key_type=kind.map_type.key_type)
+        if kind.map_type.key_type == onnx.TensorProto.STRING:
+            stored.string_keys.extend(key.encode() for key in value)
+        else:
+            stored.keys.extend(value)
+        values = onnx.helper.make_sequence_type_proto(kind.map_type.value_type)
+        stored.values.CopyFrom(to_proto(list(value.values()), values))
+        return stored
+    if form in ("sequence_type", "optional_type"):
+        inner = getattr(kind, form).elem_type
+        word = inner.WhichOneof("value").removesuffix("_type")
+        if form == "sequence_type":
+            elements = onnx.SequenceProto.DataType.Value(word.upper())
+            stored = onnx.SequenceProto(name=name, elem_type=elements)
+            getattr(stored, f"{word}_values").extend(to_proto(each, inner) for each in value)
+            return stored
+        stored = onnx.OptionalProto(name=name)
+        if value is not None:
+            stored.elem_type = onnx.OptionalProto.DataType.Value(word.upper())
+            getattr(stored, f"{word}_value").CopyFrom(to_proto(value, inner))
+        return stored
+    if not isinstance(value, np.ndarray):
+        value = np.array(value, onnx.helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type))
+    return onnx.numpy_helper.from_array(value, name)

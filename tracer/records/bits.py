@@ -49,15 +49,16 @@ class FirstDifference:
 class OutputDifference:
     """How an output of the model differs: `equal` of `size` results have equal bits.
 
-    The others differ by `largest` at most, in absolute value. `classes` of `rows` have their
-    largest element at another place; None of outputs that have no classes.
+    The others differ by `largest` at most, in absolute value, and by `ulps`; None of text, and
+    where shapes or types differ. `classes` of `rows` have their largest element at another place;
+    None of outputs that have no classes.
     """
 
     output: str = ""
     equal: int = 0
     size: int = 0
-    largest: float = 0.0
-    ulps: float = 0.0
+    largest: float | None = 0.0
+    ulps: float | None = 0.0
     rows: int | None = None
     classes: int | None = None
 

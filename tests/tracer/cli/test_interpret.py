@@ -110,6 +110,39 @@ def test_a_written_folder_is_a_test_of_its_own(model, capfd, tmp_path):
     assert run(capfd, model, "-o", folder)[0] == 3
 
 
+def test_text_maps_and_optionals_are_written_in_their_declared_types(tmp_path, capfd):
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 18, "ai.onnx.ml": 3]>
+        g (float[N,2] x) => (
+          seq(map(string, float)) scores, string[N] label, optional(float[N,2]) some,
+          seq(float[]) parts
+        ) {
+          label, raw = ai.onnx.ml.LinearClassifier <
+            classlabels_strings = ["vérsi", "b c"], intercepts = [0.5, 0.25],
+            coefficients = [1.0, 2.0, 3.0, 4.0]
+          > (x)
+          scores = ai.onnx.ml.ZipMap <classlabels_strings = ["vérsi", "b c"]> (raw)
+          some = Optional (x)
+          parts = SplitToSequence (x)
+        }""")
+    onnx.save(proto, tmp_path / "m.onnx")
+    assert run(capfd, tmp_path / "m.onnx", "--batch", 2, "-o", tmp_path / "set")[0] == 0
+    folder = tmp_path / "set"
+    x = onnx.numpy_helper.to_array(onnx.load_tensor(folder / "input_0.pb"))
+    scores, label, some, parts = onnxruntime(proto, {"x": x})
+    forms = (onnx.SequenceProto, onnx.TensorProto, onnx.OptionalProto, onnx.SequenceProto)
+    stored = [
+        form.FromString((folder / f"output_{i}.pb").read_bytes()) for i, form in enumerate(forms)
+    ]
+    for each, expected in zip(stored[0].map_values, scores, strict=True):
+        assert {value.data_type for value in each.values.tensor_values} == {onnx.TensorProto.FLOAT}
+        keys, values = (key.decode() for key in each.string_keys), each.values
+        written = dict(zip(keys, map(float, onnx.numpy_helper.to_list(values)), strict=True))
+        assert written == pytest.approx(expected)
+    assert onnx.numpy_helper.to_array(stored[1]).tolist() == label.tolist()
+    np.testing.assert_array_equal(onnx.numpy_helper.to_optional(stored[2]), some)
+    np.testing.assert_array_equal(onnx.numpy_helper.to_list(stored[3]), parts)
+
+
 def test_a_limit_that_is_hit_is_exit_code_4(tmp_path, capfd):
     model = parsed("""
     <ir_version: 8, opset_import: ["": 17]>

@@ -11,7 +11,7 @@ import numpy as np
 from tracer.api.compare import BitArguments, SideSettings, naming
 from tracer.api.compare.sides import OnnxSide
 from tracer.arithmetic import causes, fingerprint, runs
-from tracer.arithmetic.kernel import NotKnown, are_equal
+from tracer.arithmetic.kernel import NotKnown, are_equal, parts
 from tracer.arithmetic.replays import KnownRules, conv
 from tracer.errors import InputError, UsageError
 from tracer.executors.settings import OrtSettings
@@ -122,18 +122,24 @@ def _outputs(
 ) -> Iterator[records.OutputDifference]:
     """Yields how the outputs differ, by position: exports of one network may name them apart."""
     for (name, x), y in zip(own.items(), others.values(), strict=False):
-        x, y = causes.overlap(x, y, batches, padded=False)
-        if x is None:
-            yield records.OutputDifference(name)
+        sides = parts(x), parts(y)
+        pairs = zip(*sides, strict=False)
+        common = [causes.overlap(*pair, batches, padded=False) for pair in pairs]
+        if len(sides[0]) != len(sides[1]) or any(first is None for first, _ in common):
+            size = max(1, *(sum(part.size for part in side) for side in sides))
+            yield records.OutputDifference(name, 0, size, None, None)
             continue
-        same = are_equal(x, y)
-        wide = np.abs(np.asarray(x, np.float64) - y) if x.dtype.kind != "b" else x != y
+        same = [are_equal(*pair) for pair in common]
+        numbers = [pair for pair in common if pair[0].dtype.kind != "U"]
+        errors = (np.abs(np.asarray(first, np.float64) - other) for first, other in numbers)
         rows = classes = None
-        if x.ndim == 2 and x.shape[1] > 1:
-            rows, classes = len(x), int((x.argmax(1) != y.argmax(1)).sum())
+        if isinstance(x, np.ndarray) and x.ndim == 2 and x.shape[1] > 1:
+            ((first, other),) = common
+            rows, classes = len(first), int((first.argmax(1) != other.argmax(1)).sum())
         yield records.OutputDifference(
-            name, int(same.sum()), same.size, float(np.max(wide, initial=0)), runs.ulps(x, y),
-            rows, classes,
+            name, int(sum(each.sum() for each in same)), sum(each.size for each in same),
+            max((float(error.max(initial=0)) for error in errors), default=None),
+            max((runs.ulps(*pair) for pair in numbers), default=None), rows, classes,
         )  # fmt: skip
 
 
