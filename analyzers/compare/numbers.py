@@ -246,12 +246,16 @@ def _frame(rows: Sequence[Mapping[str, Any]], names: Sequence[str], *last: str) 
     return table.astype({**floats, **dict.fromkeys(_COUNTS, "Int64")})
 
 
+_CLASSICAL = "ai.onnx.ml"
+"""The domain of operators whose weights are attributes."""
+
+
 def unshared(first: Model, second: Model) -> tuple[int, int]:
     """Returns how many weights of `second` are not in `first`, and how many it has.
 
-    A weight is an initializer of two or more floats. Frameworks store weights under other names and
-    transposed, so equal values in any order are the same weight. Raises ModelError for weights that
-    cannot be read.
+    A weight is an initializer of two or more floats, or an attribute of a classical model.
+    Frameworks store weights under other names and transposed, so equal values in any order are the
+    same weight. Raises ModelError for weights that cannot be read.
     """
     ours, theirs = _weights(first), _weights(second)
     return (theirs - ours).total(), theirs.total()
@@ -260,10 +264,14 @@ def unshared(first: Model, second: Model) -> tuple[int, int]:
 def _arrays(model: Model) -> Iterator[Array]:
     """Yields the weights of a model, one at a time."""
     folder = model.path.parent if model.path else None
-    for proto in model.graph.initializer:
+    nodes = (node.proto for node in model.nodes if node.domain == _CLASSICAL)
+    attributes = [attribute for node in nodes for attribute in node.attribute]
+    stored = [each.t for each in attributes if each.HasField("t")]
+    for proto in (*model.graph.initializer, *stored):
         array: Array = from_tensor(proto, folder)
         if array.dtype.kind == "f" and array.size > 1:
             yield array
+    yield from (np.array(each.floats, "f4") for each in attributes if len(each.floats) > 1)
 
 
 def _weights(model: Model) -> Counter[tuple[int, int, int]]:

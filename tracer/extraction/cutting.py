@@ -2,7 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from onnx import numpy_helper
 from tracer.accumulators.engine.value_ranges import StoredValues
 from tracer.errors import InputError, UsageError
 from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, Node, Scope
+from tracer.graph.shape_inference import FAILURES
+from tracer.graph.stored_weights import is_large
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Observer
@@ -126,8 +130,7 @@ class Cutter:
         outputs = [n for n in made if n in self._results or n in outside or n not in read]
         graph = onnx.helper.make_graph(
             [node.proto for node in nodes], "extracted",
-            [onnx.helper.make_value_info(name, type_proto(feeds[name])) for name in feeds],
-            [onnx.helper.make_value_info(n, type_proto(self._values.get(n))) for n in outputs],
+            [self._declaration(name) for name in feeds], [*map(self._declaration, outputs)],
         )  # fmt: skip
         whole = self._model.proto
         proto = onnx.helper.make_model(
@@ -135,6 +138,26 @@ class Cutter:
             ir_version=max(whole.ir_version, IR_WITH_UNLISTED_WEIGHTS),
         )  # fmt: skip
         return Case(proto, weights, feeds, self.kinds)
+
+    def _declaration(self, name: str) -> onnx.ValueInfoProto:
+        """Returns a tensor with its type: that of its value, or of a sequence, map or optional."""
+        kind = self._no_tensors.get(name) or type_proto(self._values.get(name))
+        return onnx.helper.make_value_info(name, kind)
+
+    @cached_property
+    def _no_tensors(self) -> Mapping[str, onnx.TypeProto]:
+        """The types of what is no tensor: a value does not tell that of an empty sequence."""
+        graphs = [self._scope.graph]
+        are_tensors = all(isinstance(value, np.ndarray) for value in self._values.values())
+        if self._scope.owner is None and not are_tensors and not is_large(self._model):
+            with suppress(*FAILURES):
+                graphs.append(onnx.shape_inference.infer_shapes(self._model.proto).graph)
+        return {
+            value.name: value.type
+            for graph in graphs
+            for value in (*graph.input, *graph.output, *graph.value_info)
+            if value.type.WhichOneof("value") not in (None, "tensor_type")
+        }
 
 
 class _Recorder(Observer):

@@ -103,3 +103,15 @@ def test_weights_in_another_order_are_told_from_transposed_ones():
     other = holding(w=weight[::-1].astype(np.float32), k=theirs["k"])
     assert unshared(ours, other) == (0, 2)
     assert count_reordered(ours, other) == 1
+
+
+def test_weights_may_be_attributes_of_a_classical_model():
+    text = """<ir_version: 8, opset_import: ["ai.onnx.ml": 3]> g (float[N,2] x) => (float[N,1] y) {
+      y = ai.onnx.ml.LinearRegressor <coefficients = [0.5, FACTOR], intercepts = [1.0]> (x)
+    }"""
+    ours, same, other = (
+        from_proto(onnx.parser.parse_model(text.replace("FACTOR", factor)))
+        for factor in ("0.25", "0.25", "0.75")
+    )
+    assert unshared(ours, same) == (0, 1)  # a single number is no weight
+    assert unshared(ours, other) == (1, 1)

@@ -141,6 +141,46 @@ def test_weights_of_a_quantised_layer_stay_weights(tmp_path):
     assert {weight.name for weight in part.graph.initializer} == set(conv.input[1:])
 
 
+NO_TENSORS = """
+<ir_version: 8, opset_import: ["": 18, "ai.onnx.ml": 3]>
+g (float[2,2] x) => (seq(map(int64, float)) named, optional(float[2,2]) some, float[2,2] y) {
+  z = Neg (x)
+  named = ai.onnx.ml.ZipMap <classlabels_int64s = [3, 4]> (z)
+  some = Optional (z)
+  empty = SequenceEmpty ()
+  one = SequenceInsert (empty, z)
+  first = Constant <value_int = 0> ()
+  y = SequenceAt (one, first)
+}
+"""
+
+
+@pytest.mark.parametrize("node", ["named", "some", "empty", "one"])
+def test_outputs_that_are_no_tensors_have_their_types(node, tmp_path):
+    onnx.save(onnx.parser.parse_model(NO_TENSORS), tmp_path / "m.onnx")
+    tracer.extract(tmp_path / "m.onnx", [tmp_path / "part"], node=[node])
+    path = tmp_path / "part/model.onnx"
+    onnx.checker.check_model(str(path), full_check=True)
+    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    x = np.ones((2, 2), np.float32)
+    given = {"z": x, "empty": []}
+    (output,) = session.run(None, {each.name: given[each.name] for each in session.get_inputs()})
+    expected = {"named": [{3: 1, 4: 1}] * 2, "some": x, "empty": [], "one": [x]}
+    np.testing.assert_equal(output, expected[node])
+
+
+def test_a_sparse_weight_comes_along(tmp_path):
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 18]>
+        g (float[3,4] x) => (float[3,2] y) { z = Neg (x) y = MatMul (z, w) }""")
+    places = numpy_helper.from_array(np.array([1, 6]), "places")
+    weight = numpy_helper.from_array(np.array([5, 7], np.float32), "w")
+    sparse = onnx.helper.make_sparse_tensor(weight, places, [4, 2])
+    proto.graph.sparse_initializer.append(sparse)
+    onnx.save(proto, tmp_path / "m.onnx")
+    tracer.extract(tmp_path / "m.onnx", [tmp_path / "part"], node=["y"])
+    assert {weight.name for weight in check(tmp_path / "part").graph.initializer} == {"w"}
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

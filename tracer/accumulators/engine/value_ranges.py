@@ -51,6 +51,11 @@ class StoredValues:
             for tensor in scope.graph.initializer
             if scope.path != model.root or tensor.name not in excluded
         }
+        self._sparse = {
+            (scope.path, sparse.values.name): sparse
+            for scope in model.scopes
+            for sparse in scope.graph.sparse_initializer
+        }
         self._computed: dict[Address, Array | None] = {}
 
     def has(self, name: str, scope: Scope) -> bool:
@@ -69,6 +74,8 @@ class StoredValues:
         address = self._flow.address(name, scope)
         if address in self._initializers:
             return values.from_tensor(self._initializers[address], self._folder)
+        if address in self._sparse:
+            return values.from_sparse(self._sparse[address], self._folder)
         if address not in self._constant:
             return None
         if address in self._computed:
@@ -80,7 +87,7 @@ class StoredValues:
 
     @cached_property
     def _constant(self) -> set[Address]:
-        found = set(self._initializers)
+        found = {*self._initializers, *self._sparse}
         for node in self._model.nodes:  # makers come first
             has_body = any(a.HasField("g") or a.graphs for a in node.proto.attribute)
             if node.domain not in _DOMAINS or has_body or operators.draws_numbers(node.op_type):
@@ -117,6 +124,8 @@ class StoredValues:
     def _value_at(self, address: Address, computed: Mapping[Address, values.Value]) -> values.Value:
         if address in self._initializers:
             return values.from_tensor(self._initializers[address], self._folder)
+        if address in self._sparse:
+            return values.from_sparse(self._sparse[address], self._folder)
         return computed.get(address)
 
 

@@ -150,6 +150,8 @@ def _numbers(
     if all((table["fault"] == "").all() for table in (result.layers, result.outputs)):
         return result
     other, count = unshared(first.model, second.model)
+    if not count:
+        return result
     if not other:
         moved = count_reordered(first.model, second.model)
         note = "the weights are the same on both sides"
