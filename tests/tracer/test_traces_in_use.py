@@ -13,12 +13,12 @@ import pytest
 
 import tracer
 import tracer.cli
-from tracer.errors import InputError
+from tracer.errors import InputError, locate_errors
 from tracer.records.whatif import Evaluation
 from tracer.storage import whatif_file
 from tracer.storage.whatif_file import WhatIfFile
 from tracer.support.files import check_writable, write_atomically
-from tracer.support.temporary import FileInUse
+from tracer.support.temporary import FileInUse, InUseError
 
 TRACES = Path(__file__).parents[1] / "fixtures" / "traces"
 IDENTITY = {"model": "m.onnx"}
@@ -180,6 +180,14 @@ def test_a_trigger_of_a_stranger_does_not_run_when_a_sweep_continues(path):
         database.execute("CREATE TRIGGER t AFTER INSERT ON evaluations BEGIN DELETE FROM meta; END")
     with pytest.raises(InputError, match="holds no what-if"):
         WhatIfFile(path, IDENTITY)
+
+
+def test_the_error_of_a_file_in_use_can_be_located(path):
+    path.write_bytes(b"x")
+    mark = FileInUse(path)
+    with pytest.raises(InUseError, match=rf"^row 3: .*{IN_USE}$"), locate_errors("row 3"):
+        write_atomically(path, b"y")
+    mark.release()
 
 
 def test_a_mark_survives_only_as_long_as_its_owner(path):

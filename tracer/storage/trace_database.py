@@ -202,7 +202,7 @@ def name_damage(path: Path, noun: str, hint: str) -> Iterator[None]:
         yield
     except MALFORMED as error:
         if isinstance(error, sqlite3.Error) and is_locked(error):
-            raise InUseError(path) from error
+            raise InUseError.of(path) from error
         if code(error) == sqlite3.SQLITE_READONLY:  # a transaction of a dead process is to undo
             raise InputError(
                 f"{path}: the command that wrote it was interrupted",

@@ -131,7 +131,7 @@ class WhatIfFile:
             yield
         except sqlite3.Error as error:
             if trace_database.is_locked(error):
-                raise InUseError(self.path) from error
+                raise InUseError.of(self.path) from error
             raise InputError(f"{self.path}: cannot be written ({error})") from error
 
 

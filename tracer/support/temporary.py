@@ -125,10 +125,7 @@ def check_room() -> None:
 
 @contextlib.contextmanager
 def naming_folder(within: Path | None = None) -> Iterator[Path]:
-    """Gives the folder for temporary files, and names it in errors of the system as InputError.
-
-    That is `within`, if it is given.
-    """
+    """Gives `within`, or the folder for temporary files; an InputError names it for an OSError."""
     try:
         folder = within or Path(tempfile.gettempdir())
     except FileNotFoundError as error:
@@ -151,10 +148,11 @@ def _new_name() -> str:
 class InUseError(InputError):
     """Another process is using the file."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(
-            f"{path}: in use by another process", "Wait until it ends, or choose another name."
-        )
+    @classmethod
+    def of(cls, path: Path) -> "InUseError":
+        """Returns the error for the file at `path`."""
+        hint = "Wait until it ends, or choose another name."
+        return cls(f"{path}: in use by another process", hint)
 
 
 class FileInUse:
@@ -233,7 +231,7 @@ def refuse_in_use(path: Path) -> None:
                 return
         except BlockingIOError as error:
             if time.monotonic() > end:
-                raise InUseError(path) from error
+                raise InUseError.of(path) from error
         except OSError:  # what cannot be opened is another check's to tell
             return
         time.sleep(0.01)
