@@ -1,5 +1,7 @@
 """Inputs as arrays by name, as onnxruntime's sessions take them."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -71,8 +73,22 @@ def test_data_are_arrays_too(is_here, tmp_path):
         tracer.narrow(LENET, 16, data={"x": [object()]}, in_process=is_here)
 
 
-def test_a_function_that_takes_a_list_says_so_of_a_mapping():
-    torch = pytest.importorskip("torch")
-    given = {"x": np.ones((1, 3), np.float32)}
-    with pytest.raises(UsageError, match=r"^inputs is \{'x': array.*\}\. Give a list"):
-        tracer.profile_framework(torch.nn.Linear(3, 2), inputs=given)
+@pytest.mark.parametrize("framework", ["torch", "chainer"])
+def test_a_model_of_a_framework_takes_its_inputs_by_keyword(framework):
+    if not find_spec(framework):
+        pytest.skip("it is not installed")
+    from tests.tracer.executors import keyword_nets
+
+    model, received = keyword_nets.made(framework)
+    given = {"b": np.full((1, 3), 2, np.float32), "scale": np.ones((1,), np.float32)}
+    given = {"x": np.zeros((4, 3), np.float32), **given}  # without `a`, which stands between them
+    trace = tracer.profile_framework(model, inputs=given, runs=2, warmup=0, in_process=True)
+    assert trace.runs[0].inputs == {
+        "x": "float32[4,3]", "b": "float32[1,3]", "scale": "float32[1]"
+    }  # fmt: skip
+    assert trace.runs[0].batch == 4
+    assert received and all(each == (0, None, 6, 1) for each in received)
+    with pytest.raises(InputError, match=r"takes .*, and the inputs are x=.*, y=float32\[1,3\]"):
+        tracer.profile_framework(model, inputs={**given, "y": given["b"]}, runs=2, warmup=0)
+    with pytest.raises(UsageError, match=r"^inputs is \{'x': 3\}\. Give a list, .*; or a mapping"):
+        tracer.profile_framework(model, inputs={"x": 3})

@@ -31,13 +31,11 @@ from tracer.records.trace import Trace, distinctions
 def profile_framework(call: ProfileFrameworkArguments) -> Trace:
     """Loads the model and profiles it, once for each batch size and number of threads."""
     counts, args = as_list(call.threads), dict(call.args or {})
-    settings = [
-        EagerSettings(
-            call.runs, call.warmup, call.min_time, count, call.precision, call.seed, call.device,
-            call.backward, call.loss, call.optimizer, call.train,
-        )
-        for count in counts
-    ]  # fmt: skip
+    named = call.inputs if isinstance(call.inputs, Mapping) else {}
+    settings = [EagerSettings(
+        call.runs, call.warmup, call.min_time, count, call.precision, call.seed, call.device,
+        call.backward, call.loss, call.optimizer, call.train, tuple(named),
+    ) for count in counts]  # fmt: skip
     subject = call.target if isinstance(call.target, str) else type(call.target).__name__
     model: Any = load_source(
         call.target, args, weights=call.weights, framework=call.framework, trust=call.trust,
@@ -58,10 +56,10 @@ def profile_framework(call: ProfileFrameworkArguments) -> Trace:
         drawn = [_drawn(specs, size, call.seed) for size in as_list(call.batch)]
         notes = [f"inputs are random, seed {call.seed}"]
     else:
-        drawn, notes = [call.inputs], ["inputs are arrays that were given"]
-    _check_number(model, subject, drawn[0])
-    profiles: list[Profiled] = []
-    works: dict[int, Works] = {}  # by the position of the profile
+        given: Any = list(named.values()) or call.inputs
+        drawn, notes = [given], ["inputs are arrays that were given"]
+    _check_inputs(model, subject, drawn[0], settings[0])
+    profiles, works = list[Profiled](), dict[int, Works]()  # works by the position of the profile
     for arrays, setting in product(drawn, settings):
         arguments = (model, arrays, setting, call.report)
         if call.peaks and isinstance(executor, CountingExecutor):
@@ -173,8 +171,10 @@ def _drawn(specs: Sequence[InputSpec], batch: int | None, seed: int) -> Sequence
     return draw(specs if batch is None else [spec.with_batch(batch) for spec in specs], seed)
 
 
-def _check_number(model: Any, target: str, arrays: Sequence[NDArray[Any]]) -> None:
-    """Raises InputError for a number of inputs that the forward pass of `model` does not take."""
+def _check_inputs(
+    model: Any, target: str, arrays: Sequence[NDArray[Any]], settings: EagerSettings
+) -> None:
+    """Raises InputError for a number or names of inputs that the forward pass does not take."""
     try:
         signature = inspect.signature(model)
         if any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
@@ -182,9 +182,10 @@ def _check_number(model: Any, target: str, arrays: Sequence[NDArray[Any]]) -> No
     except ValueError:  # compiled code has none; then the first run tells
         return
     try:
-        signature.bind(*arrays)
+        settings.call(signature.bind, arrays)
     except TypeError as error:
-        given = ", ".join(map(described, arrays)) or "none"
+        names = [f"{name}=" for name in settings.names] or [""] * len(arrays)
+        given = ", ".join(map("".join, zip(names, map(described, arrays), strict=True))) or "none"
         raise InputError(
             f"{target}: its forward pass takes {signature}, and the inputs are {given}",
             "Every input of the ONNX model, or every --input-shape, is one argument.",

@@ -12,6 +12,7 @@ from tracer.api.interpret import Receiver, interpret
 from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.executors.settings import DEVICES, LOSSES, OPTIMIZERS
+from tracer.support import arguments
 from tracer.support.arguments import RULES, argument, instance, maybe, option, part, several, swept
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tracer.records.trace import Trace
 
 _CODE = "Framework (FILE.py:NAME)"
+_ARRAY = instance("numpy.ndarray")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +75,8 @@ class ProfileFrameworkArguments(FrameworkOptions, _calls.Contained):
     precision: float | None = None
     threads: int | Sequence[int] = argument(0, rule=swept(RULES["threads"]))
     seed: int = 0
-    inputs: Sequence[NDArray[Any]] | None = argument(
-        None, rule=maybe(several(instance("numpy.ndarray")))
+    inputs: Sequence[NDArray[Any]] | Mapping[str, NDArray[Any]] | None = argument(
+        None, rule=maybe(arguments.either(several(_ARRAY), arguments.mapping(_ARRAY)))
     )
     peaks: Callable[[int], Peaks] | None = None
 
@@ -87,11 +89,11 @@ def profile_framework(call: ProfileFrameworkArguments) -> Trace:
     named file is run. `args`, `weights` and `trust` apply to a named model (see
     `exporters.subject.load_source`). `input_shape` has the batch first; its default is the model's
     attribute `input_shape`, without the batch. Random weights and inputs are drawn from `seed`. Or
-    `inputs` are the arrays, by position; `batch`, `input_shape` and `input_dtype` then do nothing.
-    `runs` to `optimizer` are described in `executors.settings`; `compiled` adds a run of the model
-    after torch.compile. The model is restored afterwards. `peaks` is called with `threads` after
-    the runs: its peaks, as those of `tracer.host.card`, are the roofs of the operators, whose work
-    torch counts in a run of its own.
+    `inputs` are the arrays: a list by position, or a mapping by keyword of the forward pass;
+    `batch`, `input_shape` and `input_dtype` then do nothing. `runs` to `optimizer` are described in
+    `executors.settings`; `compiled` adds a run of the model after torch.compile. The model is
+    restored afterwards. `peaks` is called with `threads` after the runs: its peaks, as those of
+    `tracer.host.card`, are the roofs of the operators, whose work torch counts in a run of its own.
 
     The model runs in a child process, within `seconds` and `process_bytes` of `limits`, or with
     `in_process` in this one; a live model is copied there, if it can be pickled. Raises the errors

@@ -66,6 +66,7 @@ class Measured:
     overhead: Overhead
     notes: Sequence[str] = ()
     use: MachineUse | None = None
+    names: Sequence[str] = ()
 
     @property
     def batch(self) -> int | None:
@@ -74,8 +75,9 @@ class Measured:
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """Types of the inputs, which frameworks know only by position."""
-        return {f"input{i}": described(array) for i, array in enumerate(self.arrays)}
+        """Types of the inputs, by keyword or else by position."""
+        names = self.names or [f"input{i}" for i in range(len(self.arrays))]
+        return dict(zip(names, map(described, self.arrays), strict=True))
 
 
 def profile_of(calls: Calls, measured: Measured) -> Profiled:
@@ -199,7 +201,7 @@ class EagerExecutor(ABC, Generic[ModelT]):
                 *settings.notes(len(recorded.us), sum(recorded.us) / 1e6),
                 *recording.notes(float(np.median(walls.us))),
             ),
-            use_of(walls, recorded, began),
+            use_of(walls, recorded, began), settings.names,
         )  # fmt: skip
         return profile_of(recording.calls, measured)
 

@@ -3,9 +3,10 @@
 Commands read them for their options, so nothing heavy is imported here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tracer.errors import InputError, UsageError
 from tracer.support.arguments import check_arguments
@@ -145,6 +146,7 @@ class EagerSettings(MeasuringSettings):
     A run is an inference; with `train` the forward pass of a training step, in training mode and
     recorded for gradients; with `backward` a training step: forward pass, `loss` [default: sum],
     backward pass, and the step of `optimizer` if set. `seed` is for dropout and random targets.
+    `names` are the keywords that the inputs are given by; without, they are given by position.
     """
 
     seed: int = 0
@@ -153,6 +155,11 @@ class EagerSettings(MeasuringSettings):
     loss: str | None = None
     optimizer: str | None = None
     train: bool = False
+    names: tuple[str, ...] = ()
+
+    def call(self, model: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+        """Returns what `model` returns for its inputs."""
+        return model(**dict(zip(self.names, inputs, strict=True))) if self.names else model(*inputs)
 
     @property
     def training(self) -> bool:

@@ -128,6 +128,7 @@ class _Recording:
     model: chainer.Link
     restore: Callable[[], None]
     arrays: Arrays
+    settings: EagerSettings
     loss: Callable[[Any], chainer.Variable] | None
     optimizer: Any
     recorder: "CallRecorder"
@@ -138,7 +139,7 @@ class _Recording:
         self.restore()
         self.model.cleargrads()
         start = time.perf_counter_ns()
-        outputs = self.model(*self.arrays)
+        outputs = self.settings.call(self.model, self.arrays)
         if self.loss is not None:
             with phase("loss"):
                 loss = self.loss(outputs)
@@ -178,13 +179,13 @@ def _recording(model: chainer.Link, arrays: Arrays, settings: EagerSettings) -> 
     restore = state_restorer(model, alone=True)
     restore()
     with failing_clearly(model, arrays):
-        outputs = model(*(array.copy() for array in arrays))
+        outputs = settings.call(model, [array.copy() for array in arrays])
     loss = loss_for(outputs, settings)
     if loss is not None:
         with failing_clearly(model, arrays):
             loss(outputs).backward()
     return _Recording(
-        model, restore, arrays, loss, optimizer_for(model, settings), recorder_of(model)
+        model, restore, arrays, settings, loss, optimizer_for(model, settings), recorder_of(model)
     )
 
 

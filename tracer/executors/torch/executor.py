@@ -142,15 +142,14 @@ def _step(
     """Returns a step of `model` by `run`, after a first run that may fail; frees its outputs."""
     inputs = [torch.tensor(array, device=settings.device) for array in arrays]
     with failing_clearly(model, inputs), torch.set_grad_enabled(settings.training):
-        outputs = run(*inputs)
+        outputs = settings.call(run, inputs)
     loss = loss_for(outputs, settings)
     if loss is not None:
         with failing_clearly(model, inputs):
             loss(outputs).backward()  # type: ignore[no-untyped-call]
     return Step(
-        run, inputs, tuple(model.parameters()), settings.device, settings.training, loss,
-        optimizer_for(model, settings),
-    )  # fmt: skip
+        run, inputs, tuple(model.parameters()), settings, loss, optimizer_for(model, settings)
+    )
 
 
 @dataclass
@@ -183,9 +182,9 @@ class _Recording:
                 f"{reserved / 1e6:,.1f} MB",
                 f"the card is {torch.cuda.get_device_name()}, with CUDA {torch.version.cuda}",
             )
-        with self.modules(), recorded_events(self.step.device, memory=True) as profile:
+        with self.modules(), recorded_events(self.step.settings.device, memory=True) as profile:
             self.step.timed()
-        run = runs(profile, self.step.device)[0]
+        run = runs(profile, self.step.settings.device)[0]
         self.spans_per_run = len(run)
         self.calls.observe(run)
         for row in self.calls.operations.values():
@@ -199,11 +198,11 @@ class _Recording:
     def runs(self, count: int) -> RunTimer:
         """Records `count` runs, after one that is not counted; returns their times."""
         timer = RunTimer()
-        with self.modules(), recorded_events(self.step.device) as profile:
+        with self.modules(), recorded_events(self.step.settings.device) as profile:
             self.step.timed()
             for _ in range(count):
                 timer.take(self.step.timed)
-        for run in runs(profile, self.step.device)[1:]:
+        for run in runs(profile, self.step.settings.device)[1:]:
             self.calls.add(run)
             self.use.add(run)
         return timer
@@ -217,15 +216,13 @@ class _Recording:
 class Step:
     """A run of `model` on `inputs`; with `loss` a training step, which ends with `optimizer`.
 
-    `recorded` is whether autograd records the forward pass. `parameters` keep gradients after a
-    step.
+    `parameters` keep gradients after a step.
     """
 
     model: Callable[..., Any]
     inputs: Sequence[torch.Tensor]
     parameters: Sequence[torch.nn.Parameter]
-    device: str
-    recorded: bool = False
+    settings: EagerSettings
     loss: Loss | None = None
     optimizer: torch.optim.Optimizer | None = None
 
@@ -242,8 +239,8 @@ class Step:
 
     def _run(self) -> None:
         with mark(RUN):
-            with torch.set_grad_enabled(self.recorded):
-                outputs = self.model(*self.inputs)
+            with torch.set_grad_enabled(self.settings.training):
+                outputs = self.settings.call(self.model, self.inputs)
             if self.loss is not None:
                 with phase("loss"):
                     loss = self.loss(outputs)
@@ -255,7 +252,7 @@ class Step:
             self._synchronize()
 
     def _synchronize(self) -> None:
-        if self.device == "cuda":
+        if self.settings.device == "cuda":
             torch.cuda.synchronize()
 
 
