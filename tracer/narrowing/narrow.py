@@ -46,11 +46,14 @@ from tracer.narrowing.requirement import Need
 from tracer.narrowing.samples import Batch, layer_samples
 from tracer.quantization.graph_editor import GraphEditor
 from tracer.support.types import Array
+from tracer.whatif.reuse import ArrayRoom
 
 Sum = Layer | PlainSum
 SumT = TypeVar("SumT", bound=Sum)
 Alive = Mapping[str, Value]
 """The tensors of a batch that later nodes read, by name."""
+_Call = tuple[Sequence[Value], Array]
+"""What a node reads and returns."""
 
 
 def walk(
@@ -62,11 +65,24 @@ def walk(
 ) -> None:
     """Calls `change` for the nodes of `sums`, by key, in the order of the graph.
 
-    It returns what takes the place of the node, or None for a node that stays.
+    It returns what takes the place of the node, or None for a node that stays. Tensors of all
+    batches are kept from node to node, in an `ArrayRoom`.
     """
-    seen = _Seen()
+    seen, room = _Seen(), ArrayRoom()
     interpreter = Interpreter(model, observers=[seen])
-    wide: list[Alive] = [interpreter.begin(feeds) for feeds in batches]
+
+    def advance(side: Sequence[Alive]) -> tuple[list[Alive], list[_Call]]:
+        ahead, calls = list[Alive](), list[_Call]()
+        for each in side:
+            alive = interpreter.advance(each, at, stop)
+            ((inputs, output),) = seen.take_calls()
+            kept = room.keep([*alive.values(), *inputs, output])
+            ahead.append(dict(zip(alive, kept, strict=False)))
+            calls.append((kept[len(alive) : -1], np.asarray(kept[-1])))
+        return ahead, calls
+
+    begun = map(interpreter.begin, batches)
+    wide: list[Alive] = [dict(zip(b, room.keep([*b.values()]), strict=True)) for b in begun]
     narrow, at, done = wide, 0, 0
     total = sum(each.cost for each in sums.values())
     for index, node in enumerate(interpreter.steps):
@@ -75,10 +91,9 @@ def walk(
         seen.key = node.key
         stop = index + 1
         is_changed = narrow is not wide
-        wide = [interpreter.advance(alive, at, stop) for alive in wide]
-        wanted = seen.take_calls()
-        narrow = [interpreter.advance(a, at, stop) for a in narrow] if is_changed else wide
-        read = seen.take_calls() if is_changed else wanted
+        room = ArrayRoom()  # what earlier steps kept in memory is freed as this one goes on
+        wide, wanted = advance(wide)
+        narrow, read = advance(narrow) if is_changed else (wide, wanted)
         at, done = stop, done + sums[node.key].cost
         parts = [
             samples.Batch(inputs, read_inputs, output)
@@ -88,7 +103,7 @@ def walk(
         if fragment is not None:
             run = fragment.runner(model.proto, parts[0].read)
             narrow = [
-                {**alive, node.outputs[0]: run(part.read)}
+                {**alive, node.outputs[0]: room.keep([run(part.read)])[0]}
                 for alive, part in zip(narrow, parts, strict=True)
             ]
         report(100 * done // total, 100, "fitting nodes, % of the work")
@@ -99,9 +114,9 @@ class _Seen(Observer):
     """Keeps what a node reads and returns, batch after batch."""
 
     key: str = ""
-    calls: list[tuple[Sequence[Value], Array]] = field(default_factory=list)
+    calls: list[_Call] = field(default_factory=list)
 
-    def take_calls(self) -> list[tuple[Sequence[Value], Array]]:
+    def take_calls(self) -> list[_Call]:
         """Returns the computations so far, and forgets them."""
         calls, self.calls = self.calls, []
         return calls

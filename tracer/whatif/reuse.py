@@ -1,7 +1,7 @@
 """What later runs of a what-if reuse, in bounded memory: batches, tensors and outputs.
 
-`ArraySpill` holds arrays in a temporary file, `StoredBatches` the prepared data, and `Checkpoints`
-intermediate tensors, from which later runs continue.
+`ArraySpill` holds arrays in a temporary file, `ArrayRoom` some in memory and others in files,
+`StoredBatches` the prepared data, and `Checkpoints` tensors from which later runs continue.
 """
 
 import hashlib
@@ -54,6 +54,37 @@ class ArraySpill:
             self._file.seek(self._places[number])
             arrays: list[Array] = pickle.load(self._file)  # noqa: S301 - this process wrote it
         return arrays
+
+
+_MOST_BYTES = 2 << 30
+"""Of the arrays of a room that are in memory, as for a batch that calibrates."""
+_LEAST_BYTES = 1 << 20
+"""Of an array in a file: a process has some 65,000 mappings."""
+
+
+@dataclass
+class ArrayRoom:
+    """Arrays of which the first `room` bytes are in memory, and the others mapped from files.
+
+    The files have no names, and go when their arrays do.
+    """
+
+    room: int = field(default_factory=lambda: _MOST_BYTES)
+
+    def keep(self, tensors: Sequence[values.Value]) -> list[values.Value]:
+        """Returns the same values, equal objects once. Raises InputError if the disk is full."""
+        kept = {key: self._keep(value) for key, value in {id(v): v for v in tensors}.items()}
+        return [kept[id(value)] for value in tensors]
+
+    def _keep(self, value: values.Value) -> values.Value:
+        if not isinstance(value, np.ndarray) or isinstance(value.base, np.memmap):
+            return value
+        self.room -= value.nbytes
+        if self.room >= 0 or value.nbytes < _LEAST_BYTES or value.dtype.hasobject:
+            return value
+        with naming_folder(), unnamed_file() as file:
+            value.tofile(file)
+            return np.asarray(np.memmap(file, value.dtype, "r+", shape=value.shape))
 
 
 Alive = Mapping[str, values.Value]
