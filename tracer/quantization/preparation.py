@@ -23,11 +23,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import version_converter
+from onnxruntime.quantization.quant_utils import TENSOR_NAME_QUANT_SUFFIX
 
 from tracer.errors import ModelError, UsageError
 from tracer.executors.onnxruntime import sessions
 from tracer.executors.settings import OrtSettings
-from tracer.graph import loading, stored_weights
+from tracer.graph import loading, provenance, stored_weights
 from tracer.graph.model import Model, canonical_domain, encoded, graphs
 from tracer.graph.operators import quantized_node
 from tracer.graph.provenance import module_of, pass_on_metadata
@@ -146,7 +147,8 @@ def restore_metadata(proto: onnx.ModelProto, prepared: onnx.ModelProto) -> None:
     """Gives the nodes of `proto` the names and the metadata that they have in `prepared`.
 
     A new node gets module and source line of the node it reads from; one that reads an input or a
-    weight of the model gets those of the first node that reads from it.
+    weight of the model gets those of the first node that reads from it. A quantised weight gets the
+    mark of the weight that it is made of.
     """
     original = {node.name: node for node in prepared.graph.node if node.name}
     taken = {node.name for node in proto.graph.node}
@@ -157,9 +159,20 @@ def restore_metadata(proto: onnx.ModelProto, prepared: onnx.ModelProto) -> None:
             del node.metadata_props[:]
             node.metadata_props.extend(original[name].metadata_props)
     pass_on_metadata(proto, set(original))
+    marks = provenance.parameter_marks(prepared.graph)
+    _pass_on_marks(proto.graph, marks, TENSOR_NAME_QUANT_SUFFIX)
     keys = {entry.key for entry in prepared.metadata_props}
     missing = keys - {entry.key for entry in proto.metadata_props}
     proto.metadata_props.extend(e for e in prepared.metadata_props if e.key in missing)
+
+
+def _pass_on_marks(graph: onnx.GraphProto, marks: provenance.Marks, suffix: str) -> None:
+    """Gives weights the marks of those that they are made of, to whose names a suffix was added."""
+    known = provenance.parameter_marks(graph)
+    for weight in graph.initializer:
+        made_of = weight.name.removesuffix(suffix)
+        if weight.name not in known and made_of in marks:
+            provenance.mark_parameters(weight, marks[made_of])
 
 
 def prepare(model: Model, folder: Path) -> onnx.ModelProto:
@@ -176,6 +189,11 @@ def prepare(model: Model, folder: Path) -> onnx.ModelProto:
             "Give the float model.",
         )
     proto = sessions.optimize(model, OrtSettings(optimization="basic"), folder)
+    marks = dict(provenance.parameter_marks(model.proto.graph))
+    if model.proto.producer_name == "pytorch":  # whose constants are no parameters
+        constants = (node for node in model.proto.graph.node if node.op_type == "Constant")
+        marks |= {node.output[0]: () for node in constants}
+    _pass_on_marks(proto.graph, marks, "")
     if not stored_weights.is_large(model):
         return onnx.shape_inference.infer_shapes(encoded(proto, model.name))
     path = folder / sessions.FILE

@@ -2,12 +2,14 @@
 
 import logging
 
+import numpy as np
 import onnx
 import pytest
 
 import tracer
 from tracer.exporters.records import ExportOptions
 from tracer.graph import provenance
+from tracer.quantization.options import QuantizationOptions
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -153,3 +155,26 @@ def test_what_torch_marks_wins_over_what_reads_it(tmp_path):
     proto = onnx.load(path)
     del proto.graph.value_info[:], proto.graph.metadata_props[:]
     assert tracer.count(proto).model.params == trained(model) + model.kernel.numel()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["qdq", "qoperator"])
+@pytest.mark.parametrize("exporter", ["tracer", "programs", "torchscript"])
+def test_quantised_weights_keep_their_marks(exporter, form, tmp_path):
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.GroupNorm(4, 8), torch.nn.Conv2d(8, 2, 3)
+    ).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()
+    paths = tmp_path / "floats.onnx", tmp_path / "quantised.onnx"
+    if exporter == "tracer":
+        tracer.export(model, paths[0], input_shape=(1, 3, 8, 8))
+    else:
+        inputs, dynamo = (torch.zeros(1, 3, 8, 8),), exporter == "programs"
+        names = {"input_names": ["input"], "verbose": False}
+        torch.onnx.export(model, inputs, paths[0], dynamo=dynamo, **names)
+    data = {"input": np.random.default_rng(0).normal(0, 1, (1, 3, 8, 8)).astype(np.float32)}
+    tracer.quantize(paths[0], data, output=paths[1], options=QuantizationOptions(format=form))
+    for path in paths:  # the ones and zeros of an InstanceNormalization are no parameters
+        assert tracer.count(path).model.params == sum(p.numel() for p in model.parameters())
