@@ -9,7 +9,7 @@ from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views import page as pages
 from tracer.analyzers.views.file_formats.json import fields
 from tracer.analyzers.views.report import Content, RunContent, drawings
-from tracer.analyzers.views.text import decibels, score
+from tracer.analyzers.views.text import decibels, score, short_names
 from tracer.graph import stored_weights
 from tracer.records.columns import ColumnSpec
 from tracer.records.transformed import LayerError, Quantized
@@ -43,13 +43,17 @@ def page(result: Quantized, options: ViewOptions) -> pages.Page:
         head.append(f"{accuracy.metric}: {before} before, {after} after ({samples})")
         why = "" if here == after else " (no VNNI: 8-bit sums may saturate)"
         head += [f"in onnxruntime on this processor: {here}{why}"] if here else []
-    worst_first = sorted(result.outputs, key=lambda each: (each.worst_channel or each).sqnr_db)
-    for output in worst_first[:_MOST_OUTPUTS]:
-        line, worst = f"output {output.output}: SQNR {_unit(output.sqnr_db)}", output.worst_channel
+    outputs = sorted(result.outputs, key=lambda each: (each.worst_channel or each).sqnr_db)
+    lost = list[str]()
+    for output in outputs[:_MOST_OUTPUTS]:
+        line, worst = f"SQNR {_unit(output.sqnr_db)}", output.worst_channel
         if worst is not None:
-            channel = f"channel {worst.index} of axis {worst.axis}"
+            channel = f"{worst.index} of axis {worst.axis}"
             line = f"{line}, {_unit(worst.sqnr_db)} in its worst channel ({channel})"
-        head.append(line)
+        lost.append(line)
+    room = max(_WIDTH - len("output : ") - max(map(len, lost), default=0), _LEAST_NAME)
+    names = short_names([each.output for each in outputs[:_MOST_OUTPUTS]], room)
+    head += [f"output {name}: {each}" for name, each in zip(names, lost, strict=True)]
     if len(result.outputs) > _MOST_OUTPUTS:
         head.append(f"{plural(len(result.outputs) - _MOST_OUTPUTS, 'more output')}: --json")
     settings = result.settings
@@ -132,6 +136,8 @@ def _unit(value: float) -> str:
 
 
 _MOST_OUTPUTS = 3
+_WIDTH, _LEAST_NAME = 80, 12
+"""Characters of a line about an output, and of a name that is cut to fit into it."""
 _CHANNEL = (
     ("worst_channel_db", "sqnr_db", "float64"),
     ("worst_channel", "index", "Int64"),

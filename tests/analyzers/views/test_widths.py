@@ -24,12 +24,14 @@ from tracer.records.transformed import (
     LayerError,
     Narrowed,
     NarrowedNode,
+    OutputError,
     Plan,
     Quantized,
     Speedup,
     Trial,
     Tuned,
     WidthScores,
+    WorstChannel,
 )
 from tracer.records.whatif import Judgement
 
@@ -159,6 +161,17 @@ def test_rows_of_other_results_differ_too(width):
     stored = str(ROOT / "tests/fixtures/traces/profile.trace")
     screen(tracer.compare([stored, stored], settings=SideSettings(batch=1)), width)
     screen(load_result(ROOT / "tests/fixtures/traces/whatif.trace"), width)
+
+
+def test_outputs_with_long_names_take_a_line_each():
+    quantised = next(transformed())
+    worst = WorstChannel(1, 1234, 12.3, 0, 4096)
+    outputs = tuple(OutputError(name, 23.4, worst) for name in NAMES[:3])
+    lines = screen(replace(quantised, outputs=outputs), 80).splitlines()
+    shown = [line.partition(": SQNR 23.4 dB, 12.3 dB in its worst channel ") for line in lines]
+    named = {line for line, _, channel in shown if channel == "(1234 of axis 1)"}
+    assert len(named) == 3
+    assert all(any(f"attn/{part}" in name for name in named) for part in "qko")
 
 
 if __name__ == "__main__":

@@ -249,7 +249,9 @@ def test_outputs_show_their_worst_channel_in_table_json_and_csv(tmp_path, capfd,
     arguments = (tmp_path / "d.onnx", "--calibrate", tmp_path / "x.npz", "-o", tmp_path / "q.onnx")
     code, out, err = run(capfd, *arguments)
     assert code == 0, err
-    assert re.search(r"output y: SQNR 4\d\.\d dB, 0\.0 dB in its worst channel \(channel [45]", out)
+    assert re.search(
+        r"output y: SQNR 4\d\.\d dB, 0\.0 dB in its worst channel \([45] of axis 1\)", out
+    )
     assert "note: Concat 'join' joins values of unlike ranges" in out
     assert "note: output 'y' loses 2 of its 6 channels" in out
     (output,) = json.loads(run(capfd, *arguments, "--force", "--json")[1])["outputs"]
