@@ -258,7 +258,7 @@ def _equal_constants(first: Graph, second: Graph) -> Mapping[str, str]:
         for name in (name for node in nodes for name in node.outputs if name in graph.constant):
             value = graph.stored(name)
             if isinstance(value, np.ndarray):
-                key = value.dtype.str, value.shape, hash(value.tobytes())
+                key = value.dtype.str, value.shape, graph.digest(name)
                 if graph is first:
                     by_value.setdefault(key, name)
                 elif key in by_value:
@@ -276,7 +276,10 @@ def _match(ours: Any, theirs: Any) -> int | None:
 def _of_constants(pairing: Pairing, name: str, other: str) -> str:
     """Returns how two constants differ; those that follow from shapes, by their weights as well."""
     first, second = pairing.first, pairing.second
-    difference = _of_weights(first.stored(name), second.stored(other))
+    ours, theirs = first.stored(name), second.stored(other)
+    is_known = ours is not None and theirs is not None and _type(ours) == _type(theirs)
+    is_same = is_known and first.digest(name) == second.digest(other)
+    difference = "" if is_same else _of_weights(ours, theirs)
     before, after = first.sources(name), second.sources(other)
     if not difference and len(before) == len(after) and before != after:
         return "computed from other weights"

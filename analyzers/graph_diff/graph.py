@@ -34,7 +34,8 @@ class Graph:
     `inputs` are in the order of those of the other graph. Nodes that depend on no input are no
     `nodes`: they are constants. `kinds` has their operators. If one of both graphs `is_quantised`,
     these are the float forms, and nodes that quantisation adds or absorbs are `folded`, by the
-    tensor before them, which `origins` has by the tensors behind them.
+    tensor before them, which `origins` has by the tensors behind them. `digests` are those of
+    constants so far; graphs of the same bytes may share them.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Graph:
         self.makers = {name: n for n, each in enumerate(self.nodes) for name in each.outputs}
         self._stored = StoredValues(model)
         self._anchors: dict[int, tuple[Any, ...]] = {}
+        self.digests: dict[str, int] = {}
         self.origins: dict[str, str] = {}
         self.folded: dict[str, list[int]] = defaultdict(list)
         self.readers: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -105,7 +107,7 @@ class Graph:
             seen.add(each)
             maker = self.model.dataflow.makers.get((self.model.root, each))
             if self._stored.tensor(each, scope) is not None:
-                found[each] = hash(np.asarray(self.stored(each)).tobytes())
+                found[each] = self.digest(each)
             elif maker is not None and maker.op_type not in _OF_SHAPES:
                 names += filter(None, maker.inputs)
         return sorted(found.values())
@@ -121,13 +123,19 @@ class Graph:
         found = self._stored.value(name, self.model.scopes[0])
         return self.tensors[0].get(name) if found is None else found
 
+    def digest(self, name: str) -> int:
+        """Returns a hash of the bytes of a constant; of all that are not known, the same."""
+        if name not in self.digests:
+            self.digests[name] = hash(np.asarray(self.stored(name)).tobytes())
+        return self.digests[name]
+
     def anchor(self, number: int) -> tuple[Any, ...]:
         """The operator of a node and its weights; () where no weight tells it apart."""
         if number not in self._anchors:
-            values = map(self.stored, self.weights(number).values())
-            weights = [each for each in values if each is not None]
-            digests = [hash(np.asarray(each).tobytes()) for each in weights]
-            is_told = any(np.size(each) >= _TELLING for each in weights)
+            names = self.weights(number).values()
+            known = [(n, x) for n in names if (x := self.stored(n)) is not None]
+            digests = (self.digest(n) for n, _ in known)
+            is_told = any(np.size(x) >= _TELLING for _, x in known)
             self._anchors[number] = (self.kinds[number], *digests) if is_told else ()
         return self._anchors[number]
 
@@ -151,7 +159,7 @@ def alike_weights(first: Graph, second: Graph) -> Mapping[int, Sequence[int]]:
             if weight is not None and weight.size and np.isfinite(weight).all():
                 side[kind, weight.shape][number] = [_direction(weight, axis) for axis in (0, -1)]
             elif stored and (graph.is_quantised or graph.anchor(number)):
-                digests = (hash(np.asarray(each).tobytes()) for each in stored)
+                digests = map(graph.digest, graph.weights(number).values())
                 side[kind, *digests][number] = [[1.0]]
     found = dict[int, Sequence[int]]()
     for key in sides[0].keys() & sides[1].keys():

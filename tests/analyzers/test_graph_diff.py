@@ -1,5 +1,6 @@
 """What changed between two graphs, found without names: planted changes, and optimised graphs."""
 
+import importlib
 import random
 
 import numpy as np
@@ -12,9 +13,11 @@ import tracer
 from models import families
 from tests.examples import at_night
 from tests.nets import Builder
+from tracer.analyzers import graph_diff
 from tracer.errors import InputError, UsageError
 from tracer.quantization.options import QuantizationOptions
 
+calls = importlib.import_module("tracer.api.diff")  # the function has the name of its module
 MODELS = ("lenet/lenet", "resnet_cifar/resnet20", "transformer/transformer", "gpt/gpt",
           "lenet/lenet.int8")  # fmt: skip
 
@@ -354,3 +357,38 @@ def test_what_quantisation_folds_is_a_part_of_the_convolution(form, want, tmp_pa
     tracer.quantize(tmp_path / "first.onnx", inputs, output=path, options=options, in_process=True)
     result = found(tmp_path / "first.onnx", scrambled(onnx.load(path)), tmp_path)
     assert {change.what for change in result.changes if change.kind == "became"} == want
+
+
+@pytest.fixture
+def apart(tmp_path):
+    """Two copies of a model whose weights, one of which is transposed, are in files beside them."""
+    random_ = np.random.default_rng(0)
+    net = Builder("apart", x=("N", 64))
+    net.node("Transpose", "t", net.constant("w", random_.normal(0, 1, (64, 64)).astype(np.float32)))
+    net.node("MatMul", "m", "x", "t")
+    net.node("Add", "y", "m", net.weight("b", 64))
+    paths = [tmp_path / side / "m.onnx" for side in "ab"]
+    for path in paths:
+        path.parent.mkdir()
+        onnx.save(net.model("y"), path, save_as_external_data=True, location="w", size_threshold=0)
+    return paths
+
+
+def test_models_of_the_same_bytes_run_once_and_their_weights_are_not_compared(apart, monkeypatch):
+    ran, run = [], calls._tensors
+    monkeypatch.setattr(calls, "_tensors", lambda *given: ran.append(0) or run(*given))
+    monkeypatch.setattr(graph_diff, "_of_weights", lambda *given: pytest.fail("they are compared"))
+    for first, second in (apart, apart[:1] * 2):
+        ran.clear()
+        result = tracer.diff(first, second, in_process=True)
+        assert result.changes == () and len(result.same) == 2
+        assert len(ran) == 2  # on two sets of inputs
+
+
+def test_a_weight_in_a_file_beside_the_model_is_compared_by_its_bytes(apart):
+    data = apart[1].with_name("w")
+    stored = bytearray(data.read_bytes())
+    stored[3] ^= 0x40  # of the exponent of a number
+    data.write_bytes(stored)
+    (change,) = tracer.diff(*apart, in_process=True).changes
+    assert change.before == change.after and "1 of 4,096 differ" in change.what

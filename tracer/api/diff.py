@@ -52,9 +52,7 @@ def diff(call: DiffArguments) -> GraphDiff:
     of the second have the names of the first, or else its order. Nodes of one operator with equal
     results are the same; other nodes between equal tensors became each other; behind a change, or
     if one graph is quantised, nodes are matched by what they read, by their weights and by their
-    readers. Bodies of If, Loop and Scan are parts of their node.
-
-    `traces` of both add the times of nodes.
+    readers. Bodies of If, Loop and Scan are parts of their node. `traces` add the times of nodes.
 
     Raises the errors of `tracer.errors` for models that cannot run, InputError for models with
     other inputs, and UsageError for traces of others.
@@ -68,11 +66,13 @@ def diff(call: DiffArguments) -> GraphDiff:
     from tracer.analyzers.graph_diff.graph import Graph
     from tracer.analyzers.graph_diff.pairing import equal_tensors
     from tracer.exporters.subject import open_subject
+    from tracer.graph import stored_weights
     from tracer.graph.operators import rounds_values
     from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
     from tracer.quantization.runnable import runnable_form
 
     opened = [open_subject(source) for source in (call.first, call.second)]
+    is_same = stored_weights.are_same(*opened)  # then one runs, and is read
     if len(call.traces) not in (0, 2):
         told = f"{plural(len(call.traces), 'trace')} for two models"
         raise UsageError(told, "Give --trace for A, then for B.")
@@ -92,16 +92,15 @@ def diff(call: DiffArguments) -> GraphDiff:
         call.report(len(after), 2, "running both models")
         before += [_tensors(first, each.feeds, call)] if after else []
         feeds = dict(zip(own, map(each.feeds.__getitem__, names), strict=True))
-        after.append(_tensors(second, feeds, call))
+        after.append(before[-1] if is_same else _tensors(second, feeds, call))
     types = [{node.op_type for node in model.nodes} for model in (first, second)]
     rounds = [(any(map(rounds_values, each)), "MatMulNBits" in each) for each in types]
     is_quantised = rounds[0] != rounds[1]
     graphs = Graph(first, before, names, is_quantised), Graph(second, after, own, is_quantised)
+    graphs[1].digests = graphs[0].digests if is_same else {}
     call.report(0, 0, "comparing values")
-    settings = {
-        "batch": call.batch, "dims": dict(call.dims or {}), "seed": call.seed,
-        "inputs": None if call.inputs is None else str(call.inputs),
-    }  # fmt: skip
+    settings: dict[str, Any] = {"batch": call.batch, "dims": dict(call.dims or {})}
+    settings |= {"seed": call.seed, "inputs": None if call.inputs is None else str(call.inputs)}
     notes = (*first.notes, *second.notes, *feedset.notes)
     equal = equal_tensors(*graphs, is_quantised or rounds[0][0])
     return compare_graphs(*graphs, equal, settings, notes, times)

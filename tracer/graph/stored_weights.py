@@ -3,6 +3,7 @@
 How much memory a model may take by default is in proportion to its weights and inputs.
 """
 
+import filecmp
 import hashlib
 import mmap
 import os
@@ -212,6 +213,15 @@ def refuse_apart(proto: onnx.ModelProto) -> None:
             f"the weights of the model are in a file of their own, {file}",
             "Copy both files, or write the model to another output in the first place.",
         )
+
+
+def are_same(first: Model, second: Model) -> bool:
+    """Returns whether two models are the same bytes, those in files of weights included."""
+    if first.sha256 != second.sha256:
+        return False
+    folders = [Path() if model.path is None else model.path.parent for model in (first, second)]
+    files = ([folder / place for folder in folders] for place in locations(first.proto))
+    return all(a.samefile(b) or filecmp.cmp(a, b, shallow=False) for a, b in files)
 
 
 def overridable(model: Model) -> tuple[onnx.ValueInfoProto, ...]:
