@@ -42,7 +42,7 @@ def test_nodes_behind_data_are_one_note_and_a_run_counts_them(detector, tmp_path
     alone = tracer.count(detector)
     (cause,) = [note for note in alone.notes if note.startswith("work unknown")]
     assert cause.endswith("behind 'detect' (NonZero), whose shape depends on data")
-    assert alone.notes[-1].startswith("count with the shapes of a run: --inputs FILE")
+    assert alone.notes[-1].startswith("count with the shapes of a run: inputs=FILE")
     x = np.zeros((2, 8), np.float32)
     x[0, 1] = x[1, 2:5] = 1
     np.savez(tmp_path / "x.npz", x=x)

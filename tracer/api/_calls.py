@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, cast
 
 from tracer.analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL, METRIC
 from tracer.containment import activity, calls
@@ -141,7 +141,10 @@ def contained(
                 hint = _hint(record, unknown)
                 raise TypeError(f"{function.__name__}() {what}. {hint}".rstrip(" .")) from None
             with _python_words(arguments), _arrays_in_files(arguments, given) as stored:
-                return run_call(call_record(**stored))
+                result: Any = run_call(call_record(**stored))
+            notes = tuple(in_python(n, _words(arguments)) for n in getattr(result, "notes", ()))
+            is_told = notes and notes != result.notes
+            return cast("_Result", replace(result, notes=notes) if is_told else result)
 
         def run_call(chosen: _Record) -> _Result:
             is_client = not isinstance(getattr(chosen, "cluster", None), str | None)
@@ -177,15 +180,21 @@ is_typed = ContextVar("is_typed", default=False)
 """Whether calls are those of a command line: their errors name its options, as they were typed."""
 
 
+def _words(record: Any) -> Mapping[str, str]:
+    """Returns what the options of a command are in Python; none where Python gets no message."""
+    if activity.page() is None and not is_typed.get():  # in a child, its parent does it
+        return _LIMITS | names_of_options(record)
+    return {}
+
+
 @contextmanager
 def _python_words(record: Any) -> Iterator[None]:
     """Names arguments of a function, not options of its command, in errors that Python gets."""
     try:
         yield
     except TracerError as error:
-        if activity.page() is None and not is_typed.get():  # in a child, its parent does it
-            names = _LIMITS | names_of_options(record)
-            error.what, error.hint = (in_python(text, names) for text in (error.what, error.hint))
+        names = _words(record)
+        error.what, error.hint = (in_python(text, names) for text in (error.what, error.hint))
         raise
 
 

@@ -264,4 +264,4 @@ def test_the_end_of_the_time_leaves_what_was_measured(model, monkeypatch):
     comparison = compare.compare([model, model], settings=QUICK, tolerance=Tolerance())
     assert [len(side.turns_us) for side in comparison.sides] == [4, 4]
     assert not comparison.numbers and not comparison.is_incomplete and signals.ending() == ""
-    assert "values were not compared: the time of --max-seconds ended" in comparison.notes
+    assert "values were not compared: the time of limits.seconds ended" in comparison.notes

@@ -108,7 +108,7 @@ def test_without_data_nothing_is_measured(model):
     result = tracer.quantize(model, options=WeightOptions(), in_process=True)
     assert result.accuracy is None
     assert result.layers == ()
-    assert any("give --test" in note for note in result.notes)
+    assert any("give test=DATA" in note for note in result.notes)
 
 
 @pytest.mark.parametrize(

@@ -352,7 +352,7 @@ def test_noise_hides_the_scores_of_a_detector_and_channel_noise_does_not(tmp_pat
         result = what_if(model, "boxes=30,8:24", data, options)
         (one,) = result.variants
         widths[metric] = one.answer.uniform.widths
-        hint = [note for note in result.notes if "Give --metric channel-noise@1" in note]
+        hint = [note for note in result.notes if "Give options.metric channel-noise@1" in note]
         assert len(hint) == (metric == "noise")
     place = [work.node for work in one.work].index("classes")
     assert widths["noise"][place] == 2  # any width will do: boxes decide
