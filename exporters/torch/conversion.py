@@ -38,6 +38,7 @@ _CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _TRAINING = ("train", "training", "use_input_stats")
 """Arguments of ATen operators that are true in training mode."""
 _STATIC = "Give --static-batch, or have the model work on any batch."
+_RETURNED = re.compile(r"Found <class '[^']*?(?P<name>\w+)'> in output")
 _FIXED = re.compile(r"static shape of (?P<size>\d+) for dimension inputs\['?(?P<name>\w+)'?\]")
 
 
@@ -366,6 +367,11 @@ def _refusal(
             return ModelError(f"{kind} does not run on {sizes}: {_reason(error)}", remedy)
     if type(cause).__name__.startswith("GuardOnDataDependent"):
         remedy = "It branches on values: use torch.where or torch.cond. --debug shows the report."
+    elif returned := _RETURNED.search(str(cause)):
+        what = f"torch cannot export {kind}: it does not know what that returns, {returned['name']}"
+        if "Cache" in returned["name"]:
+            return ModelError(what, "Have it return no cache: model.config.use_cache = False.")
+        return ModelError(what, "Have it return tensors, in tuples, lists or dicts.")
     return ModelError(f"torch cannot export {kind}: {_reason(cause)}", remedy)
 
 

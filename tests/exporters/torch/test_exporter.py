@@ -288,6 +288,35 @@ def test_a_branch_on_values_is_named_with_its_line(tmp_path):
     assert "torch.where or torch.cond" in e.value.hint
 
 
+class Pair:
+    def __init__(self, first):
+        self.first = first
+
+
+class Hides(nn.Module):
+    def forward(self, x):
+        return Pair(x)
+
+
+def test_an_output_that_is_no_tensor_is_named(tmp_path):
+    with pytest.raises(ModelError, match=r"cannot export Hides: .* returns, Pair\. Have it return"):
+        export(Hides(), tmp_path / "m.onnx", input_shape=(2, 3))
+
+
+def test_a_cache_among_outputs_is_named_with_what_leaves_it_out(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=1,
+        num_attention_heads=4, num_key_value_heads=2,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config)
+    ids = {"input_shape": (1, 8), "input_dtype": "int64"}
+    with pytest.raises(ModelError, match=r"DynamicCache\. .*: model\.config\.use_cache = False"):
+        export(model, tmp_path / "m.onnx", **ids)
+    model.config.use_cache = False
+    assert export(model, tmp_path / "m.onnx", **ids).nodes
+
+
 class Mean(nn.Module):
     def forward(self, x):
         return x.mean(1)
