@@ -116,11 +116,17 @@ def unmap(array: Array) -> None:
 
     They come back when the array is read; the system keeps them in its cache meanwhile.
     """
-    base = array.base
+    mapped = mapping_of(array)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def mapping_of(array: Array) -> mmap.mmap | None:
+    """Returns the mapped file that an array is in, or a part of; None where it is in memory."""
+    base: object = array
     while isinstance(base, np.ndarray):
         base = base.base
-    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-        base.madvise(mmap.MADV_DONTNEED)
+    return base if isinstance(base, mmap.mmap) else None
 
 
 def _entries(tensor: onnx.TensorProto) -> dict[str, str]:

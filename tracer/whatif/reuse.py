@@ -9,15 +9,17 @@ import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BufferedRandom
 from threading import Lock
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from tracer.containment import memory
 from tracer.containment.activity import Progress, silent
 from tracer.graph.model import Model
-from tracer.graph.stored_weights import findable
+from tracer.graph.stored_weights import findable, mapping_of
 from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset, Description
 from tracer.inputs.datasets.opening import reopened
@@ -56,20 +58,27 @@ class ArraySpill:
         return arrays
 
 
-_MOST_BYTES = 2 << 30
-"""Of the arrays of a room that are in memory, as for a batch that calibrates."""
-_LEAST_BYTES = 1 << 20
-"""Of an array in a file: a process has some 65,000 mappings."""
+_SHARE, _USUAL_BYTES = 2, 2 << 30
+"""What arrays of a room are in memory: a half of the rest, or so many where that is not known."""
+_FILE_BYTES = 1 << 30
+"""Of a file of several arrays: each is open as long as one of its arrays is in use."""
+_LEAST_BYTES = 1 << 12
+"""Of an array in a file, which begins on a page of its own."""
 
 
-@dataclass
 class ArrayRoom:
-    """Arrays of which the first `room` bytes are in memory, and the others mapped from files.
+    """Arrays of which the first fill half of the memory that is left; others are in mapped files.
 
     The files have no names, and go when their arrays do.
     """
 
-    room: int = field(default_factory=lambda: _MOST_BYTES)
+    _file: BufferedRandom
+
+    def __init__(self) -> None:
+        rest = memory.room_bytes()
+        rest = memory.free_bytes() if rest is None else rest
+        self._left = _USUAL_BYTES if rest is None else rest // _SHARE
+        self._mapped, self._end = np.empty(0, np.uint8), 0
 
     def keep(self, tensors: Sequence[values.Value]) -> list[values.Value]:
         """Returns the same values, equal objects once. Raises InputError if the disk is full."""
@@ -77,14 +86,21 @@ class ArrayRoom:
         return [kept[id(value)] for value in tensors]
 
     def _keep(self, value: values.Value) -> values.Value:
-        if not isinstance(value, np.ndarray) or isinstance(value.base, np.memmap):
+        if not isinstance(value, np.ndarray) or mapping_of(value) is not None:
             return value
-        self.room -= value.nbytes
-        if self.room >= 0 or value.nbytes < _LEAST_BYTES or value.dtype.hasobject:
+        self._left -= value.nbytes
+        if self._left >= 0 or value.nbytes < _LEAST_BYTES or value.dtype.hasobject:
             return value
-        with naming_folder(), unnamed_file() as file:
-            value.tofile(file)
-            return np.asarray(np.memmap(file, value.dtype, "r+", shape=value.shape))
+        with naming_folder():
+            if self._end + value.nbytes > self._mapped.size:
+                self._file, size = unnamed_file(), max(_FILE_BYTES, value.nbytes)
+                self._file.truncate(size)
+                self._mapped, self._end = np.memmap(self._file, np.uint8, "r+", shape=(size,)), 0
+            self._file.seek(self._end)
+            value.tofile(self._file)  # a full disk is an error here, and not a signal
+        part = self._mapped[self._end : self._end + value.nbytes]
+        self._end += -(-value.nbytes // _LEAST_BYTES) * _LEAST_BYTES
+        return np.asarray(part).view(value.dtype).reshape(value.shape)
 
 
 Alive = Mapping[str, values.Value]

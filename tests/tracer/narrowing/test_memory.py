@@ -1,5 +1,6 @@
 """Values of all batches that fill memory go to files, and change no bit of the result."""
 
+import os
 import tracemalloc
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import tracer
 from tests.nets import Builder
+from tracer.containment import memory
 from tracer.whatif import reuse
 
 SAMPLES, CHANNELS, SIZE = 64, 16, 64
@@ -42,10 +44,27 @@ def narrow(tmp_path):
 
 def test_a_network_with_large_maps_is_narrowed_in_less_memory(narrow, monkeypatch):
     usual = narrow()
-    monkeypatch.setattr(reuse, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(memory, "room_bytes", lambda: 2 << 20)
     tracemalloc.start()
     same = narrow()
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert same == usual
     assert most < 3 * MAPS  # two sides, what a node reads and returns in each: it was 8
+
+
+def test_arrays_beyond_the_room_are_in_few_files_and_views_of_them_are_not_copied(monkeypatch):
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(memory, "room_bytes", lambda: 0)
+    room, arrays = reuse.ArrayRoom(), [np.full((3, 512), n, np.float32) for n in range(200)]
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 20, limits[1]))
+    try:
+        kept = [room.keep([array])[0] for array in arrays]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert all(np.array_equal(a, b) and a is not b for a, b in zip(kept, arrays, strict=True))
+    view = kept[1][1:].T
+    assert room.keep([view])[0] is view
