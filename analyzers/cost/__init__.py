@@ -300,7 +300,7 @@ def operands(typed: TypedModel, rules: Mapping[str, Rule] | None = None) -> dict
     multiplies floats if either factor is a float. `rules` of narrow nodes have the fixed-point
     formats of float operands.
     """
-    reader = _Reader(typed.quantized_types, TensorScales(typed.model))
+    reader = _Reader(typed.quantized_types, TensorScales(typed.model) if rules else None)
     nodes = typed.model.nodes
     found = {node.key: reader.operands(node, (rules or {}).get(node.key)) for node in nodes}
     return {key: each for key, each in found.items() if each is not None}
@@ -309,7 +309,7 @@ def operands(typed: TypedModel, rules: Mapping[str, Rule] | None = None) -> dict
 @dataclass(frozen=True, slots=True)
 class _Reader:
     types: QuantizedTypes
-    scales: TensorScales
+    scales: TensorScales | None
 
     def operands(self, node: Node, rule: Rule | None) -> Operands | None:
         """Returns the operands of one node; None where a type is unknown or not a number."""
@@ -345,7 +345,7 @@ class _Reader:
             return self.types.of(name, node.scope)
         if rule is not None and _adder(rule) is not None:
             return own if rule.operands is None else _type_of(rule.operands.format_name)
-        if rule is not None and rule.format is not None:
+        if self.scales is not None and rule is not None and rule.format is not None:
             weights = index > 0 and self.scales.constant(name, node.scope)
             return f"int{(rule.format.weights if weights else rule.format.activations).bits}"
         if operators.computes_in_integers(node.op_type):
