@@ -77,3 +77,23 @@ def test_a_run_without_nodes_copies_no_outputs_and_returning_them_is_measured(tr
     assert output.shape == (1,) and output.dtype == np.float32
     assert trace.runs[0].returning_us >= 0
     assert trace.runs[0].empty_us is not None
+
+
+def test_the_body_of_a_sequence_map_runs_once_a_tensor():
+    """onnxruntime makes it the body of a Loop, and gives its nodes other names."""
+    text = """<ir_version: 8, opset_import: ["": 18]>
+    g (float[2,3] x, float[2,3] x2, float[3,4] w) => (float[2,8] y) {
+        s = SequenceConstruct (x, x2)
+        t = SequenceMap (s) <body = each (float[2,3] e) => (float[2,4] o) {
+            p = MatMul (e, w)
+            o = Relu (p)
+        }>
+        y = ConcatFromSequence <axis = 1> (t)
+    }"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.node[1].attribute[0].g.node[0].name = "a/b"
+    nodes = tracer.profile(proto, runs=3, threads=1).nodes
+    rows = nodes.set_index("node").loc[["SequenceMap_1.body/a/b", "SequenceMap_1.body/Relu_1"]]
+    assert rows["calls"].tolist() == [2, 2]
+    assert rows["time_us_raw"].gt(0).all()
+    assert rows["macs"].tolist() == [2 * 2 * 3 * 4, 0]

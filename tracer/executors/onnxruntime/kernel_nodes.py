@@ -38,6 +38,7 @@ from tracer.text import plural
 
 _NUMBERED = re.compile(r"_token_\d+$")
 _SAFE = re.compile(r"__tracer_(\d+)__")
+_INLINED = re.compile(r"_inlfunc_[^_]*_(?=__tracer_(\d+)__)")
 RECORD = "session.record_ep_graph_assignment_info"
 """The entry of a session's configuration that makes it record who runs which node."""
 _SUBGRAPH_NUMBER = re.compile(r"_(\d+)$")
@@ -205,6 +206,10 @@ def scope_path(model: Model, node: Node) -> str:
     if owner is None:
         return ""
     attribute = node.scope.path.rpartition(".")[2]
+    for inner in node.scope.graph.node:  # the Loop of a SequenceMap has no name
+        inlined = _INLINED.match(inner.name)
+        if inlined and int(inlined[1]) < len(model.nodes):
+            return model.nodes[int(inlined[1])].scope.path
     return f"{original(model, owner.proto.name)}.{attribute}"
 
 
@@ -436,8 +441,11 @@ def in_file(model: Model, name: str) -> str:
 
 
 def named_node(model: Model, name: str) -> str | None:
-    """Returns the key of the node named `name`, or with a derived name (`…_token_1`)."""
-    match = _SAFE.match(name)
+    """Returns the key of the node named `name`, or with a derived name (`…_token_1`).
+
+    onnxruntime writes `_inlfunc_SequenceMap_` before a node of a body that it makes a Loop's.
+    """
+    match = _SAFE.match(_INLINED.sub("", name, 1))
     return _key(model, match) if match else None
 
 
