@@ -179,9 +179,7 @@ def time_is_up(last: activity.Activity, limited: bool) -> LimitError:
         patience_s = activity.PATIENCE_S
         patience = f"{patience_s / 60:g} minutes" if patience_s >= 120 else f"{patience_s:g} s"
         reached, option = f"no step ended in {patience}", "Set --max-seconds"
-    return LimitError(
-        f"{where}{reached}{doing}", f"{option} or Limits.seconds if it should take longer."
-    )
+    return LimitError(f"{where}{reached}{doing}", f"{option} if it should take longer.")
 
 
 def limit_seconds(seconds: float) -> None:

@@ -114,6 +114,8 @@ def find(path: Path) -> Path:
             siblings = path.parent.iterdir() if path.parent.is_dir() else ()
             near = similar(path.name, [each.name for each in siblings])
             asked = ask([str(path.with_name(each)) for each in near])
+            if path.parts[0] in ("http:", "https:"):
+                asked = "Download it first. "
             hint = f"{asked}Name an .onnx file or a folder with model.onnx."
             raise ModelError(f"{path}: no such file", hint)
         if not path.is_dir():

@@ -102,6 +102,8 @@ def mse(outputs: Outputs, labels: Any) -> FloatArray:
     of another shape.
     """
     output, truth = only(outputs), np.asarray(labels)
+    if truth.dtype.kind in "OSU":
+        raise InputError("the labels are text", "Give numbers of classes, from 0.")
     if truth.dtype.kind not in "buif" or output.size != truth.size or len(output) != len(truth):
         raise InputError(
             f"labels {truth.dtype}{list(truth.shape)} do not fit an output {list(output.shape)}",

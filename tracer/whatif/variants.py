@@ -153,7 +153,7 @@ def run_variants(
                 signals.raise_again()
             raise LimitError(
                 "the time limit was reached before the first width was evaluated",
-                "Raise --max-seconds or Limits.seconds, or give fewer samples with --limit.",
+                "Raise --max-seconds, or give fewer samples with --limit.",
             ) from reason
     planned = len(accumulators) * sum(map(len, pins))
     if len(variants) < planned:

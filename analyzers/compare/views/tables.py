@@ -310,7 +310,10 @@ def _differing_layers(numbers: Numbers, options: ViewOptions) -> tuple[pd.DataFr
         if len(faulty):
             hidden = 0 if options.notes else max(0, len(faulty) - _DIFFERING)
             return faulty.head(len(faulty) - hidden).assign(what="layer"), hidden
-    furthest = layers.sort_values("max_share", ascending=False, kind="stable")
+    # the share of a reference of zeros is infinite, however small the error
+    furthest = layers.sort_values(
+        "max_share", ascending=False, kind="stable", key=lambda share: share.mask(share == math.inf)
+    )
     count = _DIFFERING if numbers.no_verdict else 1
     return furthest.head(count).assign(what="furthest layer"), 0
 

@@ -37,7 +37,8 @@ def render(stacks: Stacks, options: ViewOptions) -> bytes:
     if not profiles:
         raise UsageError(
             "a flame graph needs times, and this trace has none",
-            "Make a trace with times: tracer profile MODEL.onnx -o run.trace.",
+            "tracer profile MODEL.onnx -o run.trace makes one, unless every node is computed "
+            "when the runtime loads the model.",
         )
     frames: list[dict[str, Any]] = []
     for frame in numbers:

@@ -246,7 +246,8 @@ def timed(trace: Trace, what: str) -> tuple[tuple[Section, Run], ...]:
     if not having:
         raise UsageError(
             f"{what} needs times, and this trace has none",
-            "Make a trace with times: tracer profile MODEL.onnx -o run.trace.",
+            "tracer profile MODEL.onnx -o run.trace makes one, unless every node is computed "
+            "when the runtime loads the model.",
         )
     return tuple(having)
 

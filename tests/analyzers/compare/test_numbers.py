@@ -62,6 +62,16 @@ def test_a_layer_that_differs_by_itself_is_one_wherever_rounding_began(sides):
     )
 
 
+def test_a_layer_of_zeros_is_not_the_furthest():
+    """The share of its scale is infinite, however small the error is."""
+    arrays = [np.arange(1, 5, dtype=np.float32) * (n != 2) for n in range(len(OPS))]
+    other = [array * np.float32(1 + 2**-20) + np.float32(6e-8) * (array == 0) for array in arrays]
+    result = numbers(values("a", arrays), values("b", other), Tolerance())
+    rows = numbers_table(result, ViewOptions()).rows
+    (shown,) = rows[rows["what"] == "furthest layer"]["max_share"]
+    assert 0 < shown < 1e-5
+
+
 def test_the_first_three_layers_are_shown_and_all_of_them_with_notes(sides):
     wrong = own(Conv_0=True, Relu_1=True, Gemm_2=True, Tanh_3=True, Conv_4=True)
     result = numbers(*sides, Tolerance(), own=wrong)

@@ -141,6 +141,7 @@ SCORES = np.arange(12.0).reshape(2, 6)
         ("top1", SCORES * np.nan, np.array([0, 1]), "the output of sample 0 .*NaN"),
         ("mse", SCORES, np.zeros((2, 5)), r"float64\[2, 5\] do not fit an output \[2, 6\]"),
         ("mse", SCORES, np.zeros((2, 3, 2)), r"\[2, 3, 2\] are not in the shape"),
+        ("mse", np.array(["a", "b"]), np.array(["a", "b"]), "the labels are text"),
         ("mse", SCORES * np.nan, SCORES, "score of sample 0 of the batch is not a number"),
         ("agreement", SCORES, {"out": SCORES[:1]}, r"are \[2, 6\], the reference's are"),
         ("agreement", SCORES[:, :1], {"out": SCORES[:, :1]}, "needs two or more classes"),
