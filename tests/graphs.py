@@ -109,7 +109,7 @@ def integers() -> onnx.ModelProto:
     return model
 
 
-def quantised(folder, quant_format):
+def quantised(folder, quant_format, activations="QUInt8", extra=None):
     """Where `residual`, quantised by onnxruntime in the format of that name, was saved."""
     from onnxruntime import quantization
 
@@ -123,7 +123,7 @@ def quantised(folder, quant_format):
     quantization.quantize_static(
         folder / "float.onnx", folder / "int8.onnx", Reader(),
         quant_format=getattr(quantization.QuantFormat, quant_format),
-        activation_type=quantization.QuantType.QUInt8,
+        activation_type=getattr(quantization.QuantType, activations), extra_options=extra,
     )  # fmt: skip
     return folder / "int8.onnx"
 

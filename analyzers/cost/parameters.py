@@ -96,7 +96,7 @@ class QuantizedTypes:
         self._passed_on: dict[Address, str | None] = {}
         for node in model.nodes:  # makers come first
             rounds = operators.is_qonnx_quantizer(node.domain, node.op_type)
-            if rounds or (not node.domain and node.op_type in _FOLLOWED):
+            if rounds or node.standard_type in _FOLLOWED:
                 self._passed_on.update(dict.fromkeys(self._flow.outputs_of(node), self._by(node)))
 
     def of(self, name: str, scope: Scope) -> str | None:

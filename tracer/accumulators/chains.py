@@ -396,7 +396,7 @@ class Wiring:
 
 def _operator(task: Task) -> str:
     """The operator's name; "" for one that is not ONNX's, or that a function body computes."""
-    return "" if task.nodes[0].domain or task.kernel is None else task.nodes[0].op_type
+    return "" if task.kernel is None else task.nodes[0].standard_type
 
 
 def chain(task: Task, followers: Sequence[Task], kernel: Kernel, reads: Sequence[str]) -> Task:

@@ -14,9 +14,9 @@ it must be even where halves may occur. Kernels of a quantised Add or Mul round 
 ways, so that their results must need no rounding; and as some runtimes leave out the quantiser in
 front of an Add, it must round no halves. Two quantisers in a row are merged, so they must be equal.
 
-The proof holds for finite inputs, and for runtimes that add the products of a convolution (with no
-Winograd or Fourier transform, and no float16) and round inputs as ONNX says, halves to even:
-OpenVINO adds their zero point first. The sign of a zero is not covered in quantised outputs.
+The proof holds for finite inputs, integers neither divided by 0 nor shifted by all their bits, and
+runtimes that add the products of a convolution (no Winograd, Fourier, float16) and round inputs as
+ONNX says, halves to even: OpenVINO adds zero points first. Quantised zeros have either sign.
 """
 
 import math
@@ -29,16 +29,17 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-LIMIT = 1 << 24
-"""float32 holds all integers up to this."""
+LIMIT = 1 << 24  # float32 holds all integers up to this
 _SCALES = 40  # from 2^-40 to 2^40, products and quotients of three stay normal floats
 _PAIR = 128  # of two weights: times activations of 255, they stay in 16 bits
 _NONE = 1 << 20  # the exponent of a zero: above all others
 _FLOAT, _FLOATS = onnx.TensorProto.FLOAT, frozenset({1, 10, 11, 16, *range(17, 21), 23})
+_TWINS = {("com.microsoft", "QuantizeLinear"), ("com.microsoft", "DequantizeLinear")}
 _COMPARING = ("ArgMax", "ArgMin", "ConstantOfShape", "Equal", "Greater", "Less", "Shape", "Size")
-_INTEGER = ("Add", "Cast", "Concat", "Div", "Mul", "Not", "Range", "ReduceProd", "Sub", "Where")
-_SMALL = [np.iinfo(kind) for kind in (np.uint8, np.int8, np.uint16, np.int16)]
-_RANGES = {each.dtype: (int(each.min), int(each.max)) for each in _SMALL}
+_INTEGER = ("Abs", "Add", "And", "BitShift", "Cast", "Concat", "CumSum", "Div", "GreaterOrEqual",
+            "LessOrEqual", "MatMul", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Range",
+            "ReduceProd", "Sign", "Sub", "Where", "Xor")  # fmt: skip
+_RANGES = {np.dtype(kind): (int(np.iinfo(kind).min), int(np.iinfo(kind).max)) for kind in "BbHh"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class _Constant:
 def prove(proto: onnx.ModelProto) -> Exactness:
     """Proves what it can of the main graph of a model, whose weights are in it."""
     graph = _Graph(proto)
-    for node in proto.graph.node:
+    for node in graph.nodes:
         graph.visit(node)
     outputs = {value.name: value.name not in graph.lost for value in proto.graph.output}
     found = tuple(graph.exact), graph.inexact, tuple(graph.after)
@@ -190,19 +191,20 @@ class _Graph:
         self.exact, self.after, self.ends = list[str](), list[str](), list[str]()
         plain = onnx.ModelProto()
         plain.CopyFrom(proto)
-        graph = plain.graph
+        graph, self.nodes = plain.graph, plain.graph.node
+        for node in self.nodes:
+            node.domain = "" if (node.domain, node.op_type) in _TWINS else node.domain
         for weight in graph.initializer:
             if weight.name not in self.known:  # a feed may replace weights that are inputs
                 self.store(weight.name, numpy_helper.to_array(weight))
         del graph.value_info[:]
-        outputs = [(value.name, value.type.tensor_type.elem_type) for value in graph.output]
         for value in graph.output:
             value.type.tensor_type.ClearField("shape")
         inferred = onnx.shape_inference.infer_shapes(plain, data_prop=True).graph
-        found = [(v.name, v.type.tensor_type) for v in (*inferred.value_info, *inferred.input)]
-        self.types = dict(outputs) | {name: type_.elem_type for name, type_ in found}
+        values = (*inferred.value_info, *inferred.input, *inferred.output)
+        self.types = {v.name: v.type.tensor_type.elem_type for v in values}
         self.types |= {weight.name: weight.data_type for weight in graph.initializer}
-        self.shapes = {name: [d.dim_value for d in type_.shape.dim] for name, type_ in found}
+        self.shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in values}
 
     def store(self, name: str, array: Any) -> None:
         """Makes a stored tensor known."""
@@ -229,23 +231,24 @@ class _Graph:
             self.ends += [e for e in node.input if self.known.get(e, _GIVEN) is not _GIVEN]
 
     def _result_of(self, node: onnx.NodeProto) -> _Numbers:
-        kinds = {self.types.get(name, _FLOAT) for name in (*node.input, *node.output) if name}
-        has_floats = not _FLOATS.isdisjoint(kinds)
-        is_plain = node.op_type in _COMPARING or (node.op_type in _INTEGER and not has_floats)
-        rule = _RULES.get(node.op_type)
-        if node.domain not in ("", "ai.onnx") or not (rule or is_plain):
-            raise _InexactError(f"{node.op_type} rounds, and each library in its own way")
+        kinds = {self.types.get(name) or _FLOAT for name in (*node.input, *node.output) if name}
+        has_floats = not _FLOATS.isdisjoint(kinds) or bool(_option(node, "fmod", 0))
+        is_integer = not has_floats and node.op_type.removeprefix("Bitwise") in _INTEGER
+        is_plain = is_integer or node.op_type in _COMPARING
+        if node.domain not in ("", "ai.onnx") or not (is_plain or node.op_type in _RULES):
+            why = "rounds, and" if has_floats else "of integers may be computed by"
+            raise _InexactError(f"{node.op_type} {why} each library in its own way")
         for name in filter(None, node.input if node.op_type != "Shape" else ()):
             if name not in self.known and name not in self.arrays and name not in self.constants:
                 raise _InexactError(f"nothing is known of '{name}'")
-        return _GIVEN if is_plain or rule is None else rule(self, node)
+        return _GIVEN if is_plain else _RULES[node.op_type](self, node)
 
     def numbers(self, name: str) -> _Numbers:
         """Returns the numbers of a tensor. Raises _InexactError where they are on no grid."""
         if name in self.constants:
             return _stored_numbers(self.constants[name])
         if (found := self.known.get(name, _GIVEN)) is _GIVEN:
-            raise _InexactError(f"'{name}' is not rounded to multiples of a power of two")
+            raise _InexactError(f"'{name}' is not rounded to small multiples of a power of two")
         return found
 
     def any_numbers(self, name: str) -> _Numbers:
@@ -261,8 +264,7 @@ class _Graph:
 
 
 _Rule = Callable[[_Graph, onnx.NodeProto], _Numbers]
-_RULES: dict[str, _Rule] = {}
-"""What is proved of each operator."""
+_RULES: dict[str, _Rule] = {}  # what is proved of each operator
 
 
 def _rule(*op_types: str) -> Callable[[_Rule], _Rule]:
@@ -343,7 +345,7 @@ def _dequantized(graph: _Graph, node: onnx.NodeProto) -> _Numbers:
 @_rule(
     "DepthToSpace", "Expand", "Flatten", "Gather", "GlobalMaxPool", "Identity", "MaxPool",
     "ReduceMax", "ReduceMin", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile",
-    "Transpose", "Unsqueeze",
+    "Transpose", "Unsqueeze", "GatherElements", "GatherND",
 )  # fmt: skip
 def _of_elements(graph: _Graph, node: onnx.NodeProto) -> _Numbers:
     """Elements stay what they are, and at most some are left out."""

@@ -17,7 +17,7 @@ import onnx
 from google.protobuf.message import EncodeError, Message
 
 from tracer.errors import LimitError
-from tracer.graph import provenance, user_operators
+from tracer.graph import operators, provenance, user_operators
 from tracer.graph.operators import ONNX_DOMAINS, QONNX_DOMAIN, QONNX_DOMAINS
 
 IR_WITH_UNLISTED_WEIGHTS = 4
@@ -70,6 +70,15 @@ class Node:
     def qualified_type(self) -> str:
         """`Conv`, or `com.microsoft.FusedConv` outside the standard domain."""
         return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
+
+    @property
+    def standard_type(self) -> str:
+        """The operator of ONNX that this one is, in whichever domain; '' for an operator of others.
+
+        Its type and domain are never compared by hand: onnxruntime writes some in its own domain.
+        """
+        is_standard = not self.domain or self.qualified_type in operators.TWINS
+        return self.op_type if is_standard else ""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 import tracer
 from models import families
+from tests.graphs import parse
 from tests.nets import Builder
 from tests.tracer.cli.narrow.command import run
 from tracer.accumulators.exactness import prove
@@ -149,6 +150,54 @@ def test_operators_that_round_are_named_and_what_is_exact_before_them():
     proved = prove(net.proto("r"))
     assert "Softmax rounds" in proved.inexact["p"]
     assert (proved.after, proved.tensors, proved.outputs) == (("r",), ("f",), {"r": False})
+
+
+OF_INTEGERS = """<ir_version: 8, opset_import: ["": 18]>
+g (int64[2,3] x, uint8[4] u)
+=> (int64[2,2] y, uint8[4] b, int64[1] c, int64[2,3] e, int64 f) {
+  m = MatMul (x, w)  a = Abs (m)  y = Mod (a, n)  s = BitShift <direction = "LEFT"> (u, two)
+  b = BitwiseXor (s, u)  c = GatherND (m, place)  e = Pow (x, n)  f = ReduceSum <keepdims = 0> (m)
+}"""
+
+
+def test_integers_do_not_round_but_where_they_may_be_computed_in_floats():
+    stored = {"n": np.int64(7), "two": np.full(4, 2, np.uint8), "place": np.array([[1, 0]])}
+    w = np.arange(6, dtype=np.int64).reshape(3, 2) * 2**60 + 12345
+    proto = parse(OF_INTEGERS, w=w, **stored)
+    proved = prove(proto)
+    assert proved.outputs == {"y": True, "b": True, "c": True, "e": False, "f": False}
+    power, total = proved.inexact.values()
+    assert ("Pow of integers may be" in power, "small multiples" in total) == (True, True)
+    x, u = np.array([[1, -2, 3], [2**62, 5, -(2**61)]]), np.array([0, 1, 64, 255], np.uint8)
+    expected = (np.mod(np.abs(x @ w), 7), (u << 2) ^ u, (x @ w)[1, :1])
+    for level in LEVELS:
+        *results, total = session(proto, level).run(["y", "b", "c", "f"], {"x": x, "u": u})
+        for result, wanted in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(result, wanted)
+        assert total != (x @ w).sum()  # onnxruntime adds int64 in floats
+
+
+def test_products_of_integers_that_saturate_on_some_processors_are_not_exact():
+    text = """<ir_version: 8, opset_import: ["": 18]>
+    g (uint8[2,3] x) => (int32[2,2] y, int64[2,3] r) {
+      y = MatMulInteger (x, w)  i = Cast <to = 7> (x)  r = Mod <fmod = 1> (i, n) }"""
+    proved = prove(parse(text, w=np.ones((3, 2), np.int8), n=np.int64(7)))
+    assert proved.outputs == {"y": False, "r": False}
+    assert "MatMulInteger of integers may be" in proved.inexact["y"]
+
+
+@pytest.mark.parametrize(("step", "holds"), [(2.0**-4, True), (3 * 2.0**-5, False)])
+def test_quantisers_of_onnxruntime_are_those_of_onnx(step, holds):
+    proto = (lambda net, y: net.proto(y))(*conv(step=step))
+    for node in proto.graph.node:
+        node.domain = "com.microsoft" if node.op_type.endswith("antizeLinear") else ""
+    proto.opset_import.add(domain="com.microsoft", version=1)
+    proved = prove(proto)
+    assert proved.outputs == {"y": holds}
+    assert all("no power of two" in why for why in proved.inexact.values())
+    x = np.random.default_rng(0).normal(0, 2, (2, 3, 6, 6)).astype(np.float32)
+    first, second = (session(proto, level).run(None, {"x": x})[0] for level in LEVELS)
+    assert (first == second).all() or not holds
 
 
 def test_means_divide_by_powers_of_two():

@@ -121,7 +121,7 @@ class TensorScales:
         maker = self._flow.makers.get(address)
         if maker is None or value_ranges.rounds_to_integers(maker):
             return maker
-        return None if maker.domain or maker.op_type not in _RULES else maker
+        return maker if maker.standard_type in _RULES else None
 
     def constant(self, name: str, scope: Scope) -> bool:
         """Whether a tensor is equal in every run."""
@@ -142,7 +142,7 @@ class TensorScales:
         stored = self.value(producer.inputs[0], producer.scope)
         if stored is None:
             return None
-        if producer.domain:
+        if value_ranges.rounds_to_integers(producer):
             return value_ranges.stored_integers(producer, stored, self._inputs(producer))
         wide, zero = stored.astype(np.int64), self._zero_point(producer)
         try:
@@ -303,9 +303,7 @@ def _concat_scale(scales: TensorScales, node: Node) -> TensorScale | None:
 
 def _is_origin(node: Node) -> bool:
     """Whether the scale of a node's output follows from its own parameters."""
-    return value_ranges.rounds_to_integers(node) or (
-        not node.domain and node.op_type == "DequantizeLinear"
-    )
+    return value_ranges.rounds_to_integers(node) or node.standard_type == "DequantizeLinear"
 
 
 ELEMENTS_KEPT = frozenset(_RULES) - {"DequantizeLinear", "Resize", "Upsample"}

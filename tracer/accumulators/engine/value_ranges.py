@@ -29,8 +29,6 @@ from tracer.interpreter.ops import quantization
 from tracer.interpreter.ops.qonnx import quant_integers, trunc_integers
 from tracer.support.types import Array
 
-_DOMAINS = ("", operators.QONNX_DOMAIN)
-"""Domains whose operators are computed."""
 _KEPT = 1 << 16
 """Bytes of a computed value that is kept; a larger one is computed whenever it is asked for."""
 
@@ -90,7 +88,8 @@ class StoredValues:
         found = {*self._initializers, *self._sparse}
         for node in self._model.nodes:  # makers come first
             has_body = any(a.HasField("g") or a.graphs for a in node.proto.attribute)
-            if node.domain not in _DOMAINS or has_body or operators.draws_numbers(node.op_type):
+            is_known = node.standard_type or node.domain == operators.QONNX_DOMAIN
+            if not is_known or has_body or operators.draws_numbers(node.op_type):
                 continue
             if all(address in found for address in self._flow.read(node)):
                 found.update(self._flow.outputs_of(node))
@@ -193,9 +192,7 @@ class ValueRanges:
                     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
                     known.ranges[scope.path, name] = ValueRange.of_type(dtype)
         for node in self._model.nodes:  # makers come first
-            rule = _RULES.get(node.op_type) if not node.domain else None
-            if rounds_to_integers(node):
-                rule = _rounded
+            rule = _rounded if rounds_to_integers(node) else _RULES.get(node.standard_type)
             if rule is not None:
                 made = rule(known, node)
                 outputs = node.outputs if node.op_type == "Split" else node.outputs[:1]

@@ -158,7 +158,7 @@ def _blocked(operands: NodeOperands, turned: bool) -> BlockedMatrix | None:
         order = [values.from_attribute(a) for a in node.proto.attribute if a.name == "perm"]
         if not order or list(order[0]) == [1, 0]:
             node, turned = scales.producer(node.inputs[0], node.scope), not turned
-    if node is None or node.qualified_type != "DequantizeLinear":
+    if node is None or node.standard_type != "DequantizeLinear":
         return None
     attributes = {a.name: a.i for a in node.proto.attribute}
     block = attributes.get("block_size", 0)
