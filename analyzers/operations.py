@@ -1,15 +1,20 @@
 """The node table of a model that ran in its framework: a row for each operator that was called."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from tracer.analyzers.roofline import TimedRow, roofline
 from tracer.analyzers.timing import timing
-from tracer.executors.calls import BACKWARD, BACKWARD_PHASE
-from tracer.executors.registry import Profiled, Works
-from tracer.records.environment import Peaks
-from tracer.records.trace import typed_table
+from tracer.records.trace import BACKWARD, BACKWARD_PHASE, typed_table
+
+if TYPE_CHECKING:
+    from tracer.executors.registry import Profiled, Works
+    from tracer.records.environment import Peaks
 
 
 def operation_table(profile: Profiled) -> pd.DataFrame:

@@ -15,9 +15,8 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
-from tracer.analyzers.cost.typed_model import PRODUCTS
 from tracer.analyzers.timing import RUNTIME
-from tracer.graph.operators import computes_in_integers
+from tracer.graph.operators import WHOLE_PRODUCTS, computes_in_integers
 from tracer.records.columns import BY_NAME, COLUMNS
 from tracer.records.environment import CPU, TF32, Peak, Peaks, queues
 from tracer.records.trace import Kernel, Run
@@ -200,7 +199,7 @@ def reached_peaks(
     highest: dict[str, Peak] = {}
     for node, positions in kernels.items():
         own = [run.kernels[position] for position in positions]
-        if not all(each.provider == CPU and each.op_type in PRODUCTS for each in own):
+        if not all(each.provider == CPU and each.op_type in WHOLE_PRODUCTS for each in own):
             continue
         ticks = run.tick_us * sum(each.calls for each in own)
         time = float(np.median(run.samples[:, positions].sum(axis=1))) + ticks

@@ -18,6 +18,11 @@ LINE = 2_000
 MESSAGE = 500
 """Most characters of an error or another message."""
 
+PREFILL, DECODE = "prefill", "decode"
+"""Phases of a language model, as runs and commands name them."""
+CHOSEN = "sizes chosen: "
+"""Begins the note on sizes that neither model nor user set: it is shown first."""
+
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _HIDDEN = frozenset(("Cc", "Cf", "Zl", "Zp", "Cs"))
 """Unicode categories of control characters, direction marks, separators and surrogates."""

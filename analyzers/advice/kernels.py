@@ -9,10 +9,9 @@ from tracer.analyzers.advice import Advice, Evidence, keys, mean, named, percent
 from tracer.analyzers.roofline import ABOVE, COMPUTE, INT8, MEMORY, arithmetic
 from tracer.analyzers.views.text import quantity, si
 from tracer.graph.operators import CONVERSIONS
-from tracer.inputs.request import PREFILL
 from tracer.records.environment import COPIES
 from tracer.records.trace import Kernel
-from tracer.text import agree, brief, plural
+from tracer.text import PREFILL, agree, brief, plural
 
 _LEAST = {
     "compute_bound": 0.3, "memory_bound": 0.05, "slow_kernel": 0.1, "small_kernels": 0.25,

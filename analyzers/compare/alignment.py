@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from tracer.analyzers.timing import RUNTIME
-from tracer.records.trace import Kernel
+from tracer.records.trace import BACKWARD, Kernel
 
 Key = Callable[["LayerRow"], Hashable]
 """Returns what must be equal for two rows to match; None for a row that this key cannot match."""
@@ -345,9 +345,6 @@ FOLDED = {
 }  # fmt: skip
 """Operators that a runtime or exporter folds into a neighbour, and into which. It tells where the
 work of an operator went that only one side has."""
-
-BACKWARD = " (backward)"
-"""Ends the `op_type` of the row of an operator's backward pass."""
 
 
 @lru_cache(maxsize=1000)

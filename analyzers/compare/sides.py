@@ -16,13 +16,13 @@ import numpy as np
 import pandas as pd
 
 from tracer.analyzers.compare import contrast
-from tracer.analyzers.compare.alignment import BACKWARD, Layer
+from tracer.analyzers.compare.alignment import Layer
 from tracer.analyzers.correction import tick_error
 from tracer.analyzers.table import own_rows, rows_of
 from tracer.analyzers.timing import timing
 from tracer.errors import InputError
 from tracer.records.counted_runs import outliers
-from tracer.records.trace import INCOMPLETE, Kernel, Run, Trace, Turns, distinctions
+from tracer.records.trace import BACKWARD, INCOMPLETE, Kernel, Run, Trace, Turns, distinctions
 from tracer.support.statistics import BATCHES, middle_mean, t_quantile
 from tracer.support.types import FloatArray, IntArray
 

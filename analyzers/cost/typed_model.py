@@ -14,7 +14,7 @@ from tracer.analyzers.cost import count as counting
 from tracer.analyzers.cost.parameters import QuantizedTypes, Sources, sources
 from tracer.graph import tensor_type
 from tracer.graph.model import Address, Dataflow, Model, Node, Scope
-from tracer.graph.operators import CONVOLUTION, RulesByOperator, product_types
+from tracer.graph.operators import CONVOLUTIONS, WHOLE_PRODUCTS, RulesByOperator
 from tracer.graph.shape_inference import Call, TensorTypes
 from tracer.graph.tensor_type import TensorType, Types, refined
 from tracer.records.trace import Kernel
@@ -419,20 +419,12 @@ def _traffic_in_group(
     return max(0, read - not_read) + max(0, written - not_written)
 
 
-CONVOLUTIONS = product_types(CONVOLUTION)
-PRODUCTS = CONVOLUTIONS | {
-    "MatMul", "FusedMatMul", "TransposeMatMul", "Gemm", "FusedGemm", "MatMulInteger",
-    "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QLinearMatMul", "QGemm",
-}  # fmt: skip
-"""Operators that take every product that is counted, but those with zeros of a padding."""
-
-
 def unavoidable_macs(typed: TypedModel, macs: Mapping[Hashable, int]) -> dict[str, float]:
     """Returns the least MACs per run of each product by node; `macs` are those that are counted."""
     least = {}
     for op in typed.operations:
         key = op.node.key
-        if op.op_type in PRODUCTS and macs.get(key):
+        if op.op_type in WHOLE_PRODUCTS and macs.get(key):
             try:
                 within = _share_outside_padding(op) if op.op_type in CONVOLUTIONS else 1.0
             except (counting.UnknownWorkError, ValueError):

@@ -22,10 +22,9 @@ from tracer.analyzers.views.text import (
     time_unit,
     without_prefix,
 )
-from tracer.inputs.feedset import CHOSEN
 from tracer.records.columns import PAGE_RANK, ColumnSpec, Dtype, Fold
 from tracer.records.trace import INCOMPLETE, plain_cells
-from tracer.text import brief, line
+from tracer.text import CHOSEN, brief, line
 
 _ROOM, _GAP = 110, 2
 """Characters of a row in a cell of usual width, and those between two columns."""

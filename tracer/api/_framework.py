@@ -18,14 +18,14 @@ from tracer.api._assembly import as_list, configured
 from tracer.api.profile import ProfileFrameworkArguments
 from tracer.errors import InputError, TracerError, UsageError
 from tracer.executors import registry
-from tracer.executors.calls import BACKWARD, RANGE, described
+from tracer.executors.calls import RANGE, described
 from tracer.executors.registry import AlternatingExecutor, CountingExecutor, Profiled, Works
 from tracer.executors.settings import EagerSettings
 from tracer.exporters.records import InputSpec, draw, exporter_of, inputs_of
 from tracer.exporters.subject import load_source
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
-from tracer.records.trace import Trace, distinctions
+from tracer.records.trace import BACKWARD, Trace, distinctions
 
 
 def profile_framework(call: ProfileFrameworkArguments) -> Trace:

@@ -13,8 +13,9 @@ from tracer.executors.registry import SteppingExecutor
 from tracer.graph.model import Model
 from tracer.inputs.decoder import Decoder, PhaseRequest, recognise
 from tracer.inputs.feedset import FeedSet
-from tracer.inputs.request import PREFILL, Phase, Phases, Step
+from tracer.inputs.request import Phase, Phases, Step
 from tracer.records.trace import CacheSize, Generated, Generation, Trace
+from tracer.text import PREFILL
 
 
 @dataclass

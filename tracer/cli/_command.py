@@ -218,18 +218,20 @@ class Typed:
         Of another command these are options about the model and its inputs, of the same command all
         but files; and neither those in `without` nor those that `words` set.
         """
-        known = importlib.import_module(f"tracer.cli.{command}").command
-        options = {
-            flag: param
-            for param in known.params
-            if isinstance(param, click.Option)
-            for flag in (*param.opts, *param.secondary_opts)
+        wanted = {
+            name: (flag, texts)
+            for name, (flag, texts) in self.params.items()
+            if name in _KEPT or (command == self.command and flag not in _FILES)
         }
+        options: dict[str, click.Option] = {}
+        if wanted:  # importing another command takes longer than to print the line
+            known = importlib.import_module(f"tracer.cli.{command}").command.params
+            having = [param for param in known if isinstance(param, click.Option)]
+            options = {o: each for each in having for o in (*each.opts, *each.secondary_opts)}
         kept = list[str]()
-        for name, (flag, texts) in self.params.items():
+        for name, (flag, texts) in wanted.items():
             option = options.get(flag)
-            is_wanted = name in _KEPT or (command == self.command and flag not in _FILES)
-            if option is None or not is_wanted or name in without:
+            if option is None or name in without:
                 continue
             if not {*option.opts, *option.secondary_opts}.isdisjoint(words):
                 continue

@@ -284,10 +284,11 @@ class Code:
 
     def subject(self, model: Path) -> ModelSource:
         """Returns what `model` names with these options."""
-        from tracer.exporters import subject
-
         if self == Code(args={}):
             return model
+
+        from tracer.exporters import subject
+
         return subject.Code(
             str(model), self.input_shape, self.input_dtype, self.args, self.weights, self.trust,
             self.operators,

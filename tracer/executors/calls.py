@@ -20,18 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tracer.graph.tensor_type import TensorType
-from tracer.records.trace import BUSY
+from tracer.records.trace import BACKWARD, BACKWARD_PHASE, BUSY
 from tracer.text import plural
-
-BACKWARD = " (backward)"
-"""Ends the `node` and the `op_type` of the row of an operator's backward pass."""
-
 
 RANGE = "range"
 """The `op_type` of a row of a range: the time between the operators inside it."""
 
-BACKWARD_PHASE = "backward"
-"""The phase in which an operator without a forward operator belongs to the row before it."""
 _COPIES = ("Memcpy", "Memset")
 """Begin the names of copies of memory and of writing a constant to it."""
 _GRAPH = "GraphLaunch"

@@ -124,6 +124,14 @@ def product_types(*kinds: str) -> frozenset[str]:
     return frozenset(name for name, product in PRODUCTS.items() if product.kind in kinds)
 
 
+CONVOLUTIONS = product_types(CONVOLUTION)
+WHOLE_PRODUCTS = CONVOLUTIONS | {
+    "MatMul", "FusedMatMul", "TransposeMatMul", "Gemm", "FusedGemm", "MatMulInteger",
+    "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QLinearMatMul", "QGemm",
+}  # fmt: skip
+"""Operators that take every product that is counted, but those with zeros of a padding."""
+
+
 def draws_numbers(op_type: str) -> bool:
     """Whether an operator returns random numbers, on which two runtimes never agree."""
     return op_type in ("Bernoulli", "Multinomial") or op_type.startswith("Random")

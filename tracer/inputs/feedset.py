@@ -29,8 +29,6 @@ Feeds: TypeAlias = Mapping[str, Any]
 """An array per model input by name; a list of arrays for a sequence."""
 ARRAYS = "arrays of the call"
 """Names inputs and data that a function got as arrays."""
-CHOSEN = "sizes chosen: "
-"""Begins the note on sizes that neither model nor user set: it is shown first."""
 _PASS_ON = frozenset({
     "Cast", "Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze",
     "Transpose", "Unsqueeze",

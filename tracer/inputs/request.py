@@ -23,6 +23,7 @@ from tracer.inputs.feedset import (
     read_feeds,
 )
 from tracer.inputs.sizes import Sizes, batch_of, choices, choose
+from tracer.text import DECODE, PREFILL
 
 _Result = TypeVar("_Result")
 InputPaths: TypeAlias = str | Path | Sequence[str | Path] | Mapping[str, ArrayLike] | None
@@ -30,8 +31,6 @@ InputPaths: TypeAlias = str | Path | Sequence[str | Path] | Mapping[str, ArrayLi
 
 Arrays by name are in a file before a function gets them: see `tracer.api._calls`.
 """
-PREFILL, DECODE = "prefill", "decode"
-"""The phases of a decoder."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from tracer import shapes
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import operators, shape_inference, tensor_type
 from tracer.graph.model import Address, Model, Node
-from tracer.inputs.feedset import CHOSEN
-from tracer.text import suggest
+from tracer.text import CHOSEN, suggest
 
 Declared: TypeAlias = Mapping[str, tuple[tensor_type.Dim, ...]]
 """The shape of each tensor input that has a rank, by name."""

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 EMULATED = "times are those of emulating the accumulators"
 """The note of a run with narrow accumulators."""
 
+BACKWARD = " (backward)"
+"""Ends the `node` and the `op_type` of the row of an operator's backward pass."""
+BACKWARD_PHASE = "backward"
+"""The phase in which an operator without a forward operator belongs to the row before it."""
 BUSY = "the card was busy "
 """Begins the note on the share of a run in which an accelerator worked."""
 

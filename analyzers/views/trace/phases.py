@@ -28,12 +28,12 @@ from tracer.analyzers.views.text import (
     time_unit,
 )
 from tracer.analyzers.views.trace.headline import Section, displayed, execution, folded, sections
-from tracer.inputs.request import DECODE
 from tracer.records.columns import Format
 from tracer.records.counted_runs import outliers
 from tracer.records.trace import Generated, Generation, Run, Trace
 from tracer.support.statistics import t_quantile
 from tracer.support.types import FloatArray
+from tracer.text import DECODE
 
 _Z_975 = 1.96
 _TOP = 5

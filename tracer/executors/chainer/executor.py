@@ -18,11 +18,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from tracer.errors import UsageError
-from tracer.executors.calls import BACKWARD_PHASE, Calls, Kind, Span, described
+from tracer.executors.calls import Calls, Kind, Span, described
 from tracer.executors.eager import Arrays, EagerExecutor, Overhead, failing_clearly
 from tracer.executors.registry import FrameworkExecutor
 from tracer.executors.settings import EagerSettings
 from tracer.graph.tensor_type import TensorType
+from tracer.records.trace import BACKWARD_PHASE
 from tracer.support.timing import RunTimer
 
 _EMPTY_CALLS = 2000
