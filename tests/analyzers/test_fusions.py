@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import helper
 
@@ -16,7 +17,7 @@ from tests.examples import at_night
 from tests.graphs import BRANCHES, parse, quantised, residual
 from tracer.analyzers.attribution import attribute
 from tracer.analyzers.fusions import FOLDED, GROUP, IDLE, OVERHEAD, REMOVED
-from tracer.analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, confirm
+from tracer.analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, WRONG, confirm
 from tracer.analyzers.fusions.views import sentences
 from tracer.analyzers.timing import RUNTIME, timing
 from tracer.api.fusions import fusions
@@ -332,6 +333,31 @@ def test_gathers_that_became_one_split_are_confirmed_with_the_kernels_behind_it(
     assert {row.verdict for row in found.kernels} <= {CONFIRMED, TIED}
     whole = {node for row in found.kernels if row.op_type == "Split" for node in row.nodes}
     assert whole <= {"Gather_0", "Gather_1"}
+
+
+def test_a_kernel_that_rounds_to_the_next_step_is_not_fused_wrongly(tmp_path):
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[N,10] x) => (float[N,10] y) {
+      q = QuantizeLinear (x, s, z)  d = DequantizeLinear (q, s, z)
+      p = Softmax <axis = -1> (d)
+      pq = QuantizeLinear (p, t, o)  y = DequantizeLinear (pq, t, o)
+    }
+    """
+    stored = {"s": np.float32(5e-4), "z": np.uint8(128), "t": np.float32(1 / 255), "o": np.uint8(0)}
+    model = parse(text, **{name: np.asarray(value) for name, value in stored.items()})
+    # a tenth is 25.5 steps, which the fused kernel rounds as it likes
+    x = np.random.default_rng(0).normal(0, 0.02, (4, 10)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=x)
+    results = []
+    for level in ("ORT_DISABLE_ALL", "ORT_ENABLE_ALL"):
+        options = ort.SessionOptions()
+        options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+        session = ort.InferenceSession(model.SerializeToString(), options)
+        results += session.run(None, {"x": x})
+    assert np.abs(results[0] - results[1]).max() < 1.01 / 255
+    words = {row.op_type: row.verdict for row in fusions(model, inputs=tmp_path / "x.npz").kernels}
+    assert WRONG not in words.values()
 
 
 def test_a_long_chain_of_one_value_is_compared_by_kinds():

@@ -65,6 +65,25 @@ def quantised_late():
     return quantised("a = Identity (m)", pair)
 
 
+def squeezed(kind):
+    """A Squeeze between two conversions, which onnxruntime moves behind both; int8 become uint8."""
+    text = """
+    g (float[N,8,6,6] x) => (float[N,5] y) {
+      q = QuantizeLinear (x, sc, zp)  d = DequantizeLinear (q, sc, zp)
+      m = GlobalAveragePool (d)
+      mq = QuantizeLinear (m, sc, zp)  md = DequantizeLinear (mq, sc, zp)
+      s = Squeeze (md, axes)
+      sq = QuantizeLinear (s, sc, zp)  sd = DequantizeLinear (sq, sc, zp)
+      wd = DequantizeLinear (w, sc, zw)  p = MatMul (sd, wd)
+      pq = QuantizeLinear (p, sc, zp)  pd = DequantizeLinear (pq, sc, zp)
+      y = Exp (pd)
+    }
+    """
+    weights = np.random.default_rng(0).integers(-99, 99, (8, 5)).astype(np.int8)
+    zeros = {"zp": np.array(3 if kind == np.int8 else 131, kind), "zw": np.array(0, np.int8)}
+    return named(text, sc=np.array(0.02, np.float32), w=weights, axes=np.array([2, 3]), **zeros)
+
+
 def blocked():
     text = """
     g (float[N,3,H,W] x) => (float[N,8,A,B] y) {
@@ -108,6 +127,14 @@ def test_a_conversion_that_passed_a_reshape_has_its_own_node(graph):
     for row in rows:
         assert row.op_type in {operators[key] for key in row.nodes}, row
         assert row.verdict == CONFIRMED, row
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+def test_a_squeeze_between_two_conversions_takes_them_along_in_either_type(kind):
+    found = {row.kernel: (row.nodes, row.verdict) for row in fusions(squeezed(kind)).kernels}
+    assert found["m"] == (("d", "m", "mq"), CONFIRMED)
+    assert found["s"] == (("md", "s", "sq"), CONFIRMED)
+    assert found["p"] == (("sd", "p", "pq"), CONFIRMED)
 
 
 def test_a_reshape_that_the_runtime_inserts_before_a_conv_is_no_part_of_it():

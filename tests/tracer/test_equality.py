@@ -10,6 +10,7 @@ from tracer.records.tensor_match import (
     LAYOUT,
     SAME_SHAPE,
     Candidates,
+    differs_clearly,
     match,
     numeric_tensor,
 )
@@ -114,6 +115,22 @@ def test_integers_have_to_be_the_same_and_are_no_floats():
     assert read(x, x) == SAME_SHAPE
     assert read(x + np.array([0, 0, 1]), x) is None
     assert read(x.astype(np.float32), x) is None
+
+
+def test_int8_is_the_uint8_that_onnxruntime_makes_of_it():
+    x = np.arange(-128, 128).astype(np.int8)
+    assert read((x.astype(np.int16) + 128).astype(np.uint8), x) == SAME_SHAPE
+    assert read(x.astype(np.uint8), x) in (None, ANY_ORDER)
+    assert read(np.array(-128, np.int8), np.array(0, np.uint8)) == SAME_SHAPE
+
+
+@pytest.mark.parametrize(("steps", "is_clear"), [([0, 1, 1, 1], False), ([0, 3, -3, 3], True)])
+def test_a_step_of_the_quantiser_behind_an_output_is_no_clear_difference(steps, is_clear):
+    step, theirs = np.float32(1 / 255), np.array([25, 26, 25, 26], np.float32)
+    ours, theirs = (numeric_tensor(each * step) for each in (theirs + np.float32(steps), theirs))
+    assert differs_clearly(ours, theirs, True, float(step)) == is_clear
+    assert differs_clearly(ours, theirs, True)  # of no quantiser
+    assert not differs_clearly(theirs, theirs, True)
 
 
 @given(st.lists(sizes, min_size=1, max_size=4), seeds, st.floats(1e-3, 0.2), st.floats(-1e4, 1e4))

@@ -26,14 +26,16 @@ _BLOCKS = (16, 8, 4)
 """Channels in a block of a blocked layout, by instruction set."""
 
 _BLOCKED_RANK = 4
-_CLEARLY, _HALF = 100, 0.5
-"""Tolerances, and a share of the typical value or of the spread, that are more than rounding."""
+_CLEARLY, _HALF, _STEPS = 100, 0.5, 3
+"""Tolerances, and half of the typical value, spread or of steps, that are more than rounding."""
 _ROUNDED = 0.06
 """Root mean square of the difference, as a share of the spread, that rounding may cause.
 
 It applies behind a quantiser. Differences of one step accumulate from layer to layer; unrelated
 tensors differ far more.
 """
+_MOVED = 128
+"""What onnxruntime adds to int8 and its zero points, to have uint8."""
 _SUMMED = 1e-9
 """Share by which the order of a sum may change a mean or a spread in float64, with room."""
 _TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-7}
@@ -67,9 +69,10 @@ class Evidence:
 
 @dataclass(frozen=True)
 class NumericTensor:
-    """A tensor of numbers; caches its statistics, because it is compared with many others."""
+    """A tensor of numbers, whose `zero` stands for 0; caches its statistics for comparisons."""
 
     array: Array
+    zero: int = 0
 
     @cached_property
     def extremes(self) -> tuple[float, float]:
@@ -103,8 +106,13 @@ class NumericTensor:
 
 
 def numeric_tensor(value: Any) -> NumericTensor | None:
-    """Returns a tensor of numbers; None for text, sequences, None and empty tensors."""
+    """Returns a tensor of numbers; None for text, sequences, None and empty tensors.
+
+    Those of int8 are moved to uint8, in which onnxruntime computes them.
+    """
     kind = getattr(getattr(value, "dtype", None), "kind", "")
+    if kind == "i" and value.dtype.itemsize == 1 and value.size:
+        return NumericTensor(value.view("uint8") ^ np.uint8(_MOVED), _MOVED)
     if kind == "b":
         return NumericTensor(value.astype("uint8")) if value.size else None
     return NumericTensor(value) if kind in ("f", "i", "u") and value.size else None
@@ -135,13 +143,19 @@ def match(candidate: NumericTensor, original: NumericTensor, rounded: bool = Fal
     return None
 
 
-def differs_clearly(candidate: NumericTensor, original: NumericTensor, rounded: bool) -> bool:
-    """Returns whether two tensors of one shape differ by more than rounding that adds up."""
+def differs_clearly(
+    candidate: NumericTensor, original: NumericTensor, rounded: bool, step: float = 0.0
+) -> bool:
+    """Returns whether two tensors of one shape differ by more than rounding that adds up.
+
+    With `rounded`, numbers may be the next ones of a quantiser that leaves multiples of `step`.
+    """
     ours, theirs = candidate.array, original.array
     if ours.shape != theirs.shape or not rounded:
         share = min(_CLEARLY * _share(theirs.dtype), _HALF)
         return ours.shape != theirs.shape or not _close(ours, theirs, share, original).all()
-    return rms(ours.astype(np.float64) - theirs.astype(np.float64)) > _HALF * original.spread
+    lost = rms(ours.astype(np.float64) - theirs.astype(np.float64))
+    return lost > _HALF * max(original.spread, _STEPS * step)
 
 
 class Candidates(Generic[K]):

@@ -19,6 +19,7 @@ from typing import Any
 
 import onnx
 
+from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.containment.activity import Progress
 from tracer.errors import TracerError
 from tracer.executors.onnxruntime import all_outputs
@@ -105,19 +106,23 @@ def evidence(
                 all_outputs.tensors(model, inputs[-1], settings),
                 dict(zip(lost, interpreter.run(lost, inputs[-1]), strict=True)),
             )
-            main = replace(main, wrong=frozenset(_wrong_outputs(lost, sides, rounded)))
+            main = replace(main, wrong=frozenset(_wrong_outputs(model, lost, sides, rounded)))
     return replace(main, bodies=found)
 
 
 def _wrong_outputs(
-    names: Sequence[str], sides: Sequence[Mapping[str, Any]], rounded: bool
+    model: Model, names: Sequence[str], sides: Sequence[Mapping[str, Any]], rounded: bool
 ) -> Iterator[str]:
     """Yields outputs of the first side that clearly differ from those of the other two."""
+    scales = TensorScales(model)
     for name in names:
         ours, unfused, theirs = (numeric_tensor(side[name]) for side in sides)
         if ours is None or unfused is None or theirs is None:
             continue
-        if match(unfused, theirs, rounded) is not None and differs_clearly(ours, theirs, rounded):
+        scale = scales.of(name, model.scopes[0])
+        step = 0.0 if scale is None else float(scale.step.max())
+        is_wrong = differs_clearly(ours, theirs, rounded, step)
+        if is_wrong and match(unfused, theirs, rounded) is not None:
             yield name
 
 
@@ -257,11 +262,12 @@ class _Mark:
 
     digest: bytes
     extremes: tuple[float, float]
+    zero: int
 
 
 def _mark(tensor: NumericTensor) -> _Mark:
     digest = hashlib.blake2b(tensor.array.tobytes(), digest_size=16).digest()
-    return _Mark(digest, tensor.extremes)
+    return _Mark(digest, tensor.extremes, tensor.zero)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,5 +292,5 @@ def _uninformative(marks: Sequence[Mapping[str, _Mark]]) -> dict[str, str]:
         low, high = first.extremes
         if any(mark.digest != first.digest for mark in every) or (len(every) == 1 and low != high):
             continue
-        reasons[name] = _ZERO if low == high == 0 else _CONSTANT if low == high else _FIXED
+        reasons[name] = _ZERO if low == high == first.zero else _CONSTANT if low == high else _FIXED
     return reasons
