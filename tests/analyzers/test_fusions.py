@@ -360,6 +360,20 @@ def test_a_kernel_that_rounds_to_the_next_step_is_not_fused_wrongly(tmp_path):
     assert WRONG not in words.values()
 
 
+def test_weights_of_four_bits_may_be_multiplied_by_rounded_activations():
+    """onnxruntime makes MatMulNBits of them, which rounds activations to 8 bits."""
+    text = """<ir_version: 10, opset_import: ["": 21]> g (float[3,64] x) => (float[3,8] y) {
+      d = DequantizeLinear <axis = 0, block_size = 32> (w, s)  m = MatMul (x, d)  y = Cos (m)
+    }"""
+    rng = np.random.default_rng(0)
+    model = parse(text, s=rng.uniform(0.001, 0.01, (2, 8)).astype(np.float32))
+    weights = rng.integers(-8, 8, 64 * 8)
+    model.graph.initializer.append(
+        helper.make_tensor("w", onnx.TensorProto.INT4, [64, 8], weights.tolist())
+    )
+    assert {row.verdict for row in fusions(model).kernels} == {CONFIRMED}
+
+
 def test_a_long_chain_of_one_value_is_compared_by_kinds():
     names = [f"t{i}" for i in range(1001)]
     steps = pairwise(names)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from tracer.executors.onnxruntime import all_outputs
 from tracer.executors.settings import OrtSettings
 from tracer.graph import stored_weights
 from tracer.graph.model import Model, Node, expanded_keys
-from tracer.graph.operators import rounds_values
+from tracer.graph.operators import multiplies_packed_integers, rounds_values
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value
@@ -63,13 +63,15 @@ def evidence(
     `register` are libraries of operators, which onnxruntime computes on both sides. Raises the
     errors of onnxruntime and of the interpreter.
     """
-    optimized = _tensors_of_optimized(model, saved, inputs, threads, register)
+    proto = onnx.load(saved, load_external_data=False)
+    graph = Model(proto, saved, "", expanded_keys(proto))
+    optimized = _tensors_of_optimized(model, graph, inputs, threads, register)
     interpreter = Interpreter(
         model, limits=limits, threads=threads or None, progress=progress,
         fallback=all_outputs.NodeKernels(register) if register else None, late_kernels=True,
     )  # fmt: skip
     rounded = any(rounds_values(node.op_type) for node in model.nodes)
-    weights = frozenset(w.name for scope in model.scopes for w in scope.graph.initializer)
+    rounded |= any(map(multiplies_packed_integers, graph.nodes))  # of weights of few bits
     comparers: dict[str, list[_Comparer]] = defaultdict(list)
     for index, feeds in enumerate(inputs):
         progress(index, len(inputs), "comparing values")
@@ -78,14 +80,13 @@ def evidence(
             for path, tensors in next(optimized).items()
         }
         of_graph[_MAIN].compare(feeds)
-        interpreter.with_observers(_Observer(of_graph, weights)).run(None, feeds)
+        interpreter.with_observers(_Observer(of_graph, model)).run(None, feeds)
         for path, comparer in of_graph.items():
             comparer.tensors.clear()
             comparers[path].append(comparer)
     found: dict[str, Evidence] = {}
-    for path, every in comparers.items():
-        if len(every) < len(inputs):
-            continue
+    always = [(path, each) for path, each in comparers.items() if len(each) == len(inputs)]
+    for path, every in always:
         equal, reordered = every[-1].strongest()
         found[path] = Evidence(
             inputs=len(every),
@@ -128,19 +129,18 @@ def _wrong_outputs(
 
 def _tensors_of_optimized(
     model: Model,
-    saved: Path,
+    graph: Model,
     inputs: Sequence[Feeds],
     threads: int,
     register: Sequence[str | Path],
 ) -> Iterator[Mapping[str, Mapping[str, Any]]]:
-    """Yields the tensors of the graph at `saved`, and of its bodies, on each of `inputs`, by path.
+    """Yields the tensors of a saved graph, and of its bodies, on each of `inputs`, by path.
 
     Of a large model, all are computed first, so that its session is gone when the interpreter runs.
     """
     names = {value.name for value in model.inputs}
-    run = all_outputs.runner_of_saved(saved, names, threads, register)
-    proto = onnx.load(saved, load_external_data=False)
-    graph = Model(proto, saved, "", expanded_keys(proto))
+    assert graph.path is not None
+    run = all_outputs.runner_of_saved(graph.path, names, threads, register)
 
     def tensors(feeds: Feeds) -> Mapping[str, Mapping[str, Any]]:
         main = {**feeds, **run(feeds)}
@@ -152,11 +152,12 @@ def _tensors_of_optimized(
 class _Observer:
     """Hands the tensors of the model to the comparer of their graph, as they are first computed.
 
-    `weights` are stored tensors, which are not compared.
+    Stored tensors are not compared.
     """
 
-    def __init__(self, comparers: Mapping[str, _Comparer], weights: Container[str]) -> None:
-        self._comparers, self._weights = comparers, weights
+    def __init__(self, comparers: Mapping[str, _Comparer], model: Model) -> None:
+        self._comparers = comparers
+        self._weights = {w.name for scope in model.scopes for w in scope.graph.initializer}
         self._ran: set[str] = set()
 
     def before(self, node: Node, inputs: Sequence[Value]) -> None:
