@@ -5,7 +5,7 @@ import onnxruntime as ort
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import tracer
 from tests.examples import examples
@@ -152,6 +152,58 @@ def test_a_recurrent_state_has_the_batch_and_its_weights_sizes():
     assert choose(model, 3, {}).shapes["s"] == (1, 3, 5)
 
 
+BATCHES = [
+    # inputs, and the shapes of a batch of 4: of programs that torch exports, each has own symbols
+    ("int64[s10,s12] ids, int64[s86,s12] mask", {"ids": (4, 128), "mask": (4, 128)}),
+    ("int64[s10,s11] ids, float[s86,3,32,32] pixels", {"ids": (4, 128), "pixels": (4, 3, 32, 32)}),
+    ("float[unk__6,5] a, float[unk__7,3] b", {"a": (4, 5), "b": (4, 3)}),
+    ("int64[a_dynamic_axes_1,2] a, float[b_dynamic_axes_1,3] b", {"a": (4, 2), "b": (4, 3)}),
+    ("int64[batch,2] a, float[decoder_batch,3] b", {"a": (4, 2), "b": (4, 3)}),
+    # no batches: the tokens of another input, a size alone, and names
+    ("int64[s10,s11] ids, float[s11,s11] mask", {"ids": (4, 128), "mask": (128, 128)}),
+    ("float[s10,3] a, float[s11] b", {"a": (4, 3), "b": (16,)}),
+    ("float[N,3] a, float[M,3] b", {"a": (4, 3), "b": (16, 3)}),
+]
+
+
+@pytest.mark.parametrize(("inputs", "expected"), BATCHES)
+def test_inputs_with_symbols_of_their_own_have_one_batch(inputs, expected):
+    body = "".join(f"o{i} = Identity ({name})  " for i, name in enumerate(expected))
+    model = loading.from_proto(net(inputs, f"{body} y = Cast <to = 1> (o0)"))
+    assert choose(model, 4, {}).shapes == expected
+    assert choose(model, None, {}).shapes == {
+        name: (1, *shape[1:]) if shape[0] == 4 else shape for name, shape in expected.items()
+    }
+
+
+def test_a_mask_of_all_tokens_is_as_long_as_the_past_and_the_new_ones():
+    inputs = "int64[s1,s2] input_ids, int64[s3,s4] attention_mask, float[s1,2,s5,4] past"
+    body = "y = Cast <to = 1> (input_ids)  a = Identity (attention_mask)  b = Identity (past)"
+    model = loading.from_proto(net(inputs, body))
+    shapes = {"input_ids": (1, 128), "attention_mask": (1, 256), "past": (1, 2, 128, 4)}
+    assert choose(model, None, {}).shapes == shapes
+    sized = choose(model, 2, {"s2": 1, "s5": 9}).shapes
+    assert sized == {"input_ids": (2, 1), "attention_mask": (2, 10), "past": (2, 2, 9, 4)}
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_size_that_broadcasting_left_open_is_compared_in_every_batch(batch):
+    """onnx takes the open size of a Slice for one that fits, where the batch is not 1."""
+    body = """
+      n = Shape <start = 1, end = 2> (ids)  k = Identity (n)
+      zero = Constant <value_ints = [0]> ()  one = Constant <value_ints = [1]> ()
+      places = Slice (numbers, zero, k, one)  p = Gather (w, places)
+      e = Gather (w, ids)  y = Add (e, p)
+    """
+    weights = {"w": (16, 8)}
+    proto = net("int64[N,tokens] ids", body, **weights)
+    numbers = np.arange(16).reshape(1, 16)
+    proto.graph.initializer.append(numpy_helper.from_array(numbers, "numbers"))
+    model = loading.from_proto(proto)
+    assert choose(model, batch, {}).shapes == {"ids": (batch, 16)}
+    assert runs(proto, make_feeds(model, batch=batch).feeds)
+
+
 @pytest.mark.parametrize("names", [("past_k", "past_v"), ("layers.0.key", "layers.0.value")])
 def test_the_open_size_of_a_cache_is_a_number_of_tokens(names):
     """Of past keys and values [batch, heads, tokens, size], under any symbol."""
@@ -189,7 +241,7 @@ def test_commands_choose_alike_and_say_it_first():
         tracer.interpret(proto, in_process=True),
         tracer.fusions(proto, in_process=True),
     ]
-    said = "sizes chosen: x[1,1,28,28] (image); change them with --dim A=28 --dim B=28"
+    said = "sizes chosen: x[1,1,28,28] (image); change them with dims={'A': 28, 'B': 28}"
     assert [result.notes[0] for result in results] == [said] * len(results)
 
 

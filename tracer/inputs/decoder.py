@@ -19,9 +19,9 @@ from tracer.errors import InputError, ModelError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType, bits_of, numpy_dtype
+from tracer.inputs.demands import declared_shapes, sizes_from_attention
 from tracer.inputs.feedset import Feeds, FeedSet, random_arrays
 from tracer.inputs.request import Phase, Request, Step
-from tracer.inputs.sizes import declared_shapes, sizes_from_attention
 
 _CACHE = re.compile(r"(?i)^(past|present)(_key_values?|_kv)?(?=[._]|\d)")
 _TOKENS = re.compile(r"(?i)^(input_ids|inputs?_embeds|input_embeddings)$")

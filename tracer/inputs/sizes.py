@@ -14,12 +14,21 @@ from typing import TypeAlias
 from tracer import shapes
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import operators, shape_inference, tensor_type
-from tracer.graph.model import Address, Model, Node
+from tracer.graph.model import Address, Model
+from tracer.inputs.demands import (
+    declared_shapes,
+    readers,
+    sizes_from_attention,
+    sizes_from_weights,
+    weight_shape,
+)
 from tracer.text import CHOSEN, suggest
 
 Declared: TypeAlias = Mapping[str, tuple[tensor_type.Dim, ...]]
 """The shape of each tensor input that has a rank, by name."""
 _BATCH = re.compile(r"(?i)^(n|b|bs|batch.*|.*batch(_?size)?)$")
+_GENERATED = re.compile(r"^(s\d+|unk__\d+|.*_dynamic_axes_\d+)$")
+"""Symbols that torch and tf2onnx make up, another one for each dimension."""
 _MOST_DIRECTIONS = 8
 """Layers times directions that the state of a recurrent network begins with."""
 _MOST_NODES = 5_000
@@ -28,19 +37,12 @@ _COMMON = (32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 384, 416, 448, 512, 57
 """Networks halve images and sequences up to five times; few inputs are longer than 1024."""
 _COLOURS, _SPEAKERS = frozenset({1, 3, 4}), frozenset({1, 2})
 """Channels of an image, and of a sound."""
-_KEEPS_AXES = frozenset({
-    "Cast", "DequantizeLinear", "DynamicQuantizeLinear", "Identity", "QuantizeLinear",
-})  # fmt: skip
-"""Operators whose output 0 has the axes of input 0."""
 _BEFORE_FEATURES = frozenset({
     "Cast", "Concat", "Div", "Identity", "Mul", "Pad", "Reshape", "Slice", "Squeeze", "Sub",
     "Transpose", "Unsqueeze",
 })  # fmt: skip
 """Operators that prepare a sound before the first node that computes features of it."""
-_STATES, _STATE_WEIGHTS = (5, 6), 2
-"""Inputs of a recurrent layer that are states, and the weights that they meet."""
-_CACHES = {"GroupQueryAttention": (3, 4), "MultiHeadAttention": (6, 7)}
-"""Inputs of an attention that are past keys and values."""
+_MASK, _NEW = re.compile(r"(?i)mask"), re.compile(r"(?i)^input_?(ids|embeds)")
 _OF_CACHE = re.compile(r"(?i)past|cache|present|(^|[._/])(keys?|values?)([._/]|$)")
 _RANKED = {
     name: product.weights
@@ -95,12 +97,6 @@ _NAMED = (
 )
 
 
-def declared_shapes(model: Model) -> dict[str, tuple[tensor_type.Dim, ...]]:
-    """Returns the shape of each tensor input that declares one."""
-    kinds = tensor_type.declared_types(model.inputs)
-    return {name: kind.shape for name, kind in kinds.items() if kind and kind.shape is not None}
-
-
 def label(declared: Declared, name: str, axis: int) -> str:
     """Returns what the open dimension `axis` of input `name` is called."""
     dim = declared[name][axis]
@@ -139,17 +135,22 @@ def batch_of(model: Model, shapes: shape_inference.Shapes) -> int | None:
 def batch_axes(declared: Declared) -> dict[str, int]:
     """Returns the batch axis of each input that has one.
 
-    The batch is a symbol named like a batch, else the first leading symbol; an unnamed axis 0
-    also counts as batch, and beside such inputs the unnamed axis 1 of a recurrent state.
+    The batch is a symbol named like a batch, else the first leading symbol, and further ones like
+    it: exporters give each input symbols of its own. An unnamed axis 0 also counts as batch, and
+    beside such inputs the unnamed axis 1 of a recurrent state.
     """
     symbols = [d for shape in declared.values() for d in shape if isinstance(d, str)]
-    named = [symbol for symbol in symbols if _BATCH.match(symbol)]
-    leading = [dim for shape in declared.values() for dim in shape[:1] if isinstance(dim, str)]
-    batch = next(iter([*named, *leading]), None)
+    leading = [d for shape in declared.values() for d in shape[:1] if isinstance(d, str)]
+    batches = {*[*filter(_BATCH.match, symbols), *leading][:1]}
+    inner = {d for shape in declared.values() for d in shape[int(len(shape) > 1) :]}
+    for alike in (_GENERATED, re.compile("(?i)batch")):
+        if any(map(alike.search, batches)):
+            batches.update(each for each in leading if alike.search(each) and each not in inner)
     axes = {}
     for name, shape in declared.items():
-        if batch is not None and batch in shape:
-            axes[name] = shape.index(batch)
+        batch = next((axis for axis, dim in enumerate(shape) if dim in batches), None)
+        if batch is not None:
+            axes[name] = batch
         elif shape and shape[0] is None:
             axes[name] = 0
     for name, shape in declared.items() if axes else ():
@@ -218,6 +219,10 @@ class _Freedom:
                 summed[called] = terms
             else:
                 free[called] = _usual_sizes(model, declared, *places[called])
+        for called in [each for each in free if _MASK.search(places[each][0])]:
+            if places[called][1] == 1 and (terms := _attended(declared, called)):
+                summed[called] = terms
+                del free[called]
         return cls(declared, fixed, free, summed)
 
     def at(self, chosen: Mapping[str, int]) -> Sizes:
@@ -324,8 +329,8 @@ def _with_ranks(model: Model, dims: Mapping[str, int]) -> dict[str, tuple[tensor
         axes = {axis for owner, _, axis in (key.rpartition(":") for key in dims) if owner == name}
         is_given = axes == {str(axis) for axis in range(len(axes))}
         weights = (  # has the rank of the input that it meets
-            _weight_shape(model, node, _RANKED[node.op_type])
-            for node, position in _readers(model, ("", name))
+            weight_shape(model, node, _RANKED[node.op_type])
+            for node, position in readers(model, ("", name))
             if position == 0 and node.op_type in _RANKED
         )
         rank = (len(axes) if is_given else 0) or len(next(filter(None, weights), ()))
@@ -341,6 +346,26 @@ def _with_ranks(model: Model, dims: Mapping[str, int]) -> dict[str, tuple[tensor
             f"Set every axis: {sizes} and so on; or give values: --inputs FILE.npz.",
         )
     return ranked
+
+
+def _attended(declared: Declared, mask: str) -> list[str]:
+    """Returns the dimensions that a mask over all tokens is the sum of: those new, and the past.
+
+    None without a cache, or where another input has the size of the mask.
+    """
+    labels = {
+        (name, axis): str(dim) if isinstance(dim, int) else label(declared, name, axis)
+        for name, shape in declared.items()
+        for axis, dim in enumerate(shape)
+    }
+    tokens = [each for (name, axis), each in labels.items() if axis == 1 and _NEW.search(name)]
+    past = [
+        each
+        for (name, axis), each in labels.items()
+        if axis == 2 and len(declared[name]) == 4 and _OF_CACHE.search(name)
+    ]
+    alone = list(labels.values()).count(mask) == 1
+    return [tokens[0], past[0]] if alone and tokens and past else []
 
 
 def _usual_sizes(model: Model, declared: Declared, name: str, axis: int) -> Usual:
@@ -388,110 +413,10 @@ def _is_sound(model: Model, name: str, shape: tuple[tensor_type.Dim, ...], axis:
         for node in model.dataflow.readers.get(waiting.pop(), ()):
             if node.op_type in ("STFT", "DFT"):
                 return True
-            if node.op_type == "Conv" and len(_weight_shape(model, node, 1) or ()) == 3:
+            if node.op_type == "Conv" and len(weight_shape(model, node, 1) or ()) == 3:
                 return True
             if node.op_type in _BEFORE_FEATURES:
                 new = set(model.dataflow.outputs_of(node)) - visited
                 visited |= new
                 waiting += new
     return False
-
-
-def sizes_from_weights(model: Model, name: str, rank: int) -> dict[int, int]:
-    """Returns the sizes that the weights it meets demand of input `name`, by axis.
-
-    The channels of a convolution, the features of a matrix product or a recurrent layer.
-    """
-    return {
-        axis % rank: size
-        for node, position in _readers(model, ("", name))
-        for axis, size in _demand(model, node, position).items()
-        if -rank <= axis < rank and size > 0
-    }
-
-
-def _demand(model: Model, node: Node, position: int) -> Mapping[int, int]:
-    """Returns the sizes that the weights of `node` demand of its input `position`, by axis."""
-    product = operators.PRODUCTS.get(node.op_type)
-    if product is None or product.weights is None or node.domain:
-        return {}
-    is_state = product.kind == operators.RECURRENT and position in _STATES
-    weight = _weight_shape(model, node, _STATE_WEIGHTS if is_state else product.weights)
-    if weight is None or not (is_state or position == 0):
-        return {}
-    attributes = {each.name: each.i for each in node.proto.attribute}
-    match product.kind:
-        case operators.CONVOLUTION if len(weight) > 2:
-            return {1: weight[1] * attributes.get("group", 1)}
-        case operators.TRANSPOSED if len(weight) > 2:
-            return {1: weight[0]}
-        case operators.MATRIX if len(weight) >= 2:
-            is_transposed = node.op_type == "Gemm" and attributes.get("transB", 0)
-            axis = 0 if attributes.get("transA", 0) else -1
-            return {axis: weight[-1 if is_transposed else -2]}
-        case operators.RECURRENT if len(weight) == 3:
-            return {0: weight[0], 2: weight[2]} if is_state else {2: weight[2]}
-    return {}
-
-
-def _weight_shape(model: Model, node: Node, position: int) -> tuple[int, ...] | None:
-    """Returns the shape of the stored weight that is input `position` of `node`; None for others.
-
-    A weight may be a Constant, or stored in integers and converted first.
-    """
-    if position >= len(node.inputs) or not node.inputs[position]:
-        return None
-    path, name = model.dataflow.address(node.inputs[position], node.scope)
-    maker = model.dataflow.makers.get((path, name))
-    while maker is not None and maker.op_type in _KEEPS_AXES and maker.inputs[0]:
-        node = maker
-        path, name = model.dataflow.address(node.inputs[0], node.scope)
-        maker = model.dataflow.makers.get((path, name))
-    if maker is not None and maker.op_type == "Constant":
-        tensors = (a.t for a in maker.proto.attribute if a.name == "value")
-        return next((tuple(tensor.dims) for tensor in tensors), None)
-    if maker is not None:
-        return None
-    scope = next(each for each in node.scope.outward() if each.path == path)
-    return next((tuple(w.dims) for w in scope.graph.initializer if w.name == name), None)
-
-
-def _readers(model: Model, tensor: Address) -> list[tuple[Node, int]]:
-    """Returns the nodes that read `tensor`, or what has its axes, and the input that it is."""
-    found, same_axes = [], [tensor]
-    for each in same_axes:  # grows
-        for node in model.dataflow.readers.get(each, ()):
-            names = (model.dataflow.address(n, node.scope) if n else None for n in node.inputs)
-            found += [(node, position) for position, at in enumerate(names) if at == each]
-            if node.op_type in _KEEPS_AXES and found[-1][1] == 0:
-                same_axes.append((node.scope.path, node.outputs[0]))
-    return found
-
-
-def sizes_from_attention(model: Model, name: str) -> dict[int, int]:
-    """Returns the sizes of input `name`, a cache [batch, heads, tokens, size], by axis.
-
-    Those of heads and size, as far as they follow from a node that reads it; else none.
-    onnxruntime-genai's builder leaves the size of a head open, which then follows from the query.
-    """
-    for node in model.dataflow.readers.get(("", name), ()):
-        if node.domain != operators.MICROSOFT or name not in [
-            node.inputs[at] for at in _CACHES.get(node.op_type, ()) if at < len(node.inputs)
-        ]:
-            continue
-        attributes = {each.name: each.i for each in node.proto.attribute}
-        heads = of_query = attributes.get("num_heads", 0)
-        if node.op_type == "GroupQueryAttention":
-            heads = attributes.get("kv_num_heads", 0)
-            of_query += 0 if node.inputs[1] else 2 * heads  # keys and values are packed behind it
-        smallest = {  # inference stops at symbols
-            name: tuple(size if isinstance(size, int) else 1 for size in shape)
-            for name, shape in declared_shapes(model).items()
-        }
-        query = shapes.infer(model, smallest).of(node.inputs[0], node.scope)
-        width = query.shape[-1] if query is not None and query.shape else None
-        if not isinstance(width, int) or not of_query:
-            return {1: heads}
-        packed = 2 if attributes.get("kv_cache_bit_width", 0) == 4 else 1
-        return {1: heads, 3: width // of_query // packed}
-    return {}

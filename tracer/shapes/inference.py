@@ -119,6 +119,8 @@ class Inference:
                 self._infer_again(node)
             elif self._has_rule(node) or any(map(self._is_open, self._flow.outputs_of(node))):
                 self._node(node)
+            elif not self._more_known.isdisjoint(self._flow.read(node)):
+                self._node(node)  # onnx took an open size for one that fits
 
     @property
     def may_repeat(self) -> bool:
@@ -221,6 +223,8 @@ class Inference:
         if is_open:  # onnx may tell more than before: it knew stored values, and the types then
             more = [self._is_more_known(address) for address in inputs.values()]
             is_open = any(more) or not any(map(self._is_open, inputs.values()))
+        else:
+            is_open = any(address in self._more_known for address in inputs.values())
         if is_open or self._has_rule(node):
             types = {name: self.type_of(address) for name, address in inputs.items()}
             values = {name: self.values.of(address) for name, address in inputs.items()}

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from tracer.errors import InputError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
+from tracer.inputs.demands import declared_shapes
 from tracer.inputs.feedset import Feeds
-from tracer.inputs.sizes import batch_axes, declared_shapes
+from tracer.inputs.sizes import batch_axes
 from tracer.support.types import Array
 
 LABELS = ("labels", "label", "y", "cls")
