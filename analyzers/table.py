@@ -191,10 +191,11 @@ def merged(sources: Sequence[Source]) -> Trace:
     for other in others:
         nodes = _with_times(nodes, base, other)
         nodes = _with_columns(nodes, other, with_energy=other is priced)
-    params = [each.trace.model.params for each in ordered if each.trace.model.params is not None]
+    models = (each.trace.model for each in ordered)
+    counted = next((each for each in models if each.params is not None), base.trace.model)
     return replace(
         base.trace,
-        model=replace(base.trace.model, params=next(iter(params), None)),
+        model=replace(base.trace.model, params=counted.params, param_bytes=counted.param_bytes),
         settings=_settings(ordered, priced),
         runs=tuple(run for each in ordered for run in each.trace.runs),
         nodes=typed_table(nodes),

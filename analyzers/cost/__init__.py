@@ -64,10 +64,10 @@ class Cost:
         return tuple(key for key, times in self.repeats.items() if not times)
 
     @property
-    def params(self) -> int | None:
-        """The number of parameters of the model, a shared weight once; None where unknown."""
-        params = self.totals["params"]
-        return None if params is None else int(params)
+    def parameters(self) -> tuple[int | None, int | None]:
+        """The parameters of the model and their bytes, a shared weight once; None is unknown."""
+        count, size = (self.totals[name] for name in ("params", "param_bytes"))
+        return None if count is None else int(count), None if size is None else int(size)
 
     @property
     def every_note(self) -> tuple[str, ...]:

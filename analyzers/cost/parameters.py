@@ -46,11 +46,8 @@ def dtype_of(node: Node, stored: Stored) -> str | None:
             return _of_thresholds(node, stored)
         case "FloatQuant":
             exponent, mantissa = (_bits(stored(index)) for index in (2, 3))
-            return (
-                None
-                if exponent is None or mantissa is None
-                else _FLOAT_INPUTS.get((exponent, mantissa))
-            )
+            known = exponent is not None and mantissa is not None
+            return _FLOAT_INPUTS.get((exponent, mantissa)) if known else None
     bits = _bits(stored(max(4, len(node.inputs) - 1) if node.op_type == "Trunc" else 3))
     signed = next((a.i for a in node.proto.attribute if a.name == "signed"), 1)
     return None if bits is None else f"{'int' if signed else 'uint'}{bits}"
@@ -448,8 +445,10 @@ def _role(op: Operation, index: int, stored: str | None, named: bool | None) -> 
     if name not in _ELEMENTWISE or not fits:
         return _Role.OTHER
     size, shape = op.input(index).known_size, op.output().known_shape
-    # one number serves several elements, as the scale of attention does
+    # one number serves several elements, as the scale of attention does; or scales of weights are
+    # multiplied by that of an activation
     is_factor = size == 1 and (shape is None or math.prod(shape[-1:]) != 1)
+    is_factor |= size != 1 and len(op.inputs()) == 2 and op.input(1 - index).known_size == 1
     return _Role.OTHER if is_factor else _Role.COMBINED
 
 

@@ -35,7 +35,7 @@ Groups: TypeAlias = Sequence[tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Analyzed:
-    """One run, its rows of the node table, the number of the model's parameters, and notes.
+    """One run, its rows of the node table, the model's parameters and their bytes, and notes.
 
     `roofs` returns the columns of rates and roofs by node at some peaks, and `shown` are the rates
     that the products of the run have surely had, by type.
@@ -44,7 +44,7 @@ class Analyzed:
 
     run: Run
     table: pd.DataFrame
-    params: int | None
+    parameters: tuple[int | None, int | None]
     notes: tuple[str, ...]
     roofs: Callable[[environment.Peaks | None], pd.DataFrame]
     shown: Mapping[str, environment.Peak]
@@ -116,7 +116,7 @@ def analyze(
     every_note = (*run.notes, *unconfirmed, *measuring, *counted.every_note)
     every_note += energies.notes if energies else ()
     shown = roofline.reached_peaks(run, headed, macs)
-    return Analyzed(run, table, counted.params, every_note, roofs, shown)
+    return Analyzed(run, table, counted.parameters, every_note, roofs, shown)
 
 
 def matched(
@@ -160,7 +160,7 @@ def assembled(
         for note in each.notes
     ]
     return Trace(
-        model=ModelInfo.of(model, analyzed[0].params),
+        model=ModelInfo.of(model, analyzed[0].parameters),
         environment=machine,
         settings={name: _plain(value) for name, value in settings.items()},
         runs=tuple(each.run for each in analyzed),

@@ -84,9 +84,9 @@ def count(call: Count) -> Trace:
     rules, unfit = (sums.rules, sums.notes) if sums else ({}, ())
     pricing = None if energy_model is None else energy_models.Pricing(energy_model, rules)
     counts = [_counted(loaded, sizes, call.convention, pricing, sums) for sizes in all_sizes]
-    tables, params, notes = zip(*counts, strict=True)
+    tables, parameters, notes = zip(*counts, strict=True)
     return Trace(
-        model=ModelInfo.of(loaded, params[0]),
+        model=ModelInfo.of(loaded, parameters[0]),
         environment=environment.observe(),
         settings={
             "dims": dict(call.dims or {}), "convention": call.convention,
@@ -107,7 +107,7 @@ def _counted(
     convention: str,
     pricing: energy_models.Pricing | None,
     sums: "NarrowSums | None",
-) -> tuple[pd.DataFrame, int | None, tuple[str, ...]]:
+) -> tuple[pd.DataFrame, tuple[int | None, int | None], tuple[str, ...]]:
     """Returns the rows of the node table at one set of sizes, the parameters, and notes."""
     types = sizes.types
     typed_model = TypedModel(model, types)
@@ -125,7 +125,7 @@ def _counted(
     if sizes.phase is not None:
         table = table.assign(phase=sizes.phase.name, past=sizes.phase.past)
     notes = (*sizes.notes, *counted.every_note, *advice, *(energies.notes if energies else ()))
-    return table, counted.params, notes
+    return table, counted.parameters, notes
 
 
 def _of_a_phase(decoder: Decoder, call: Count, phase: Phase) -> _Sizes:

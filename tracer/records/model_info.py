@@ -110,7 +110,8 @@ class ModelInfo:
 
     `topology` says how its nodes are connected; None for a model of a framework, which has no
     graph, and in files of earlier versions. `path` is the model's file, where it was when it was
-    read; None for a model in memory. Raises ValueError for a topology of other nodes.
+    read; None for a model in memory. A weight that several nodes share counts once in `params` and
+    `param_bytes`; files of earlier versions lack the latter. Raises ValueError for a topology of other nodes.
     """
 
     name: str
@@ -122,14 +123,17 @@ class ModelInfo:
     params: int | None = None
     topology: Topology | None = field(default=None, repr=False)
     path: str | None = field(default=None, repr=False, compare=False)
+    param_bytes: int | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.topology is not None and len(self.topology.nodes) != self.nodes:
             raise ValueError(f"topology: {len(self.topology.nodes)} nodes, not {self.nodes}")
 
     @classmethod
-    def of(cls, model: Model, params: int | None = None) -> "ModelInfo":
-        """Returns the identity of `model`; `params` counts a shared weight once."""
+    def of(
+        cls, model: Model, parameters: tuple[int | None, int | None] = (None, None)
+    ) -> "ModelInfo":
+        """Returns the identity of `model`, with the number of its `parameters` and their bytes."""
         producer = f"{model.proto.producer_name} {model.proto.producer_version}".strip()
         return cls(
             name=model.name.rpartition("/")[2],
@@ -138,7 +142,8 @@ class ModelInfo:
             opsets=dict(model.opsets),
             producer=producer,
             nodes=len(model.nodes),
-            params=params,
+            params=parameters[0],
+            param_bytes=parameters[1],
             topology=Topology.of(model),
             path=None if model.path is None else str(model.path.resolve()),
         )

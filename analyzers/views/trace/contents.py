@@ -74,11 +74,12 @@ def _run_fields(trace: Trace, section: Section, options: ViewOptions) -> dict[st
     run = section.run
     counted = run.counted if run else None
     # Sums of the columns that add up; one is left out where no node has a value, and with unknown
-    # nodes it is a lower bound. A weight that several nodes share counts for each in `params`, and
-    # once in `model.params`.
+    # nodes it is a lower bound. A weight that several nodes share counts once.
     own = section.nodes[section.nodes["index"].notna()]
     sums = {name: own[name].sum() for name in SUMMED if own[name].notna().any()}
     totals = {n: int(v) if BY_NAME[n].dtype == "Int64" else float(v) for n, v in sums.items()}
+    whole = {"params": trace.model.params, "param_bytes": trace.model.param_bytes}
+    totals |= {n: v for n, v in whole.items() if n in totals and v is not None}
     return {
         "batch": section.batch,
         "executor": run.executor if run else None,

@@ -255,7 +255,9 @@ def _scalars(trace: Trace, section: Section) -> Iterator[exchange.Scalar]:
             yield exchange.Scalar(f"{series}time/coverage", step, coverage(run, nodes))
     for name in _SUMS:
         if nodes[name].notna().any():
-            yield exchange.Scalar(f"{series}total/{name}", step, float(nodes[name].sum()))
+            total = trace.model.params if name == "params" else None  # shared weights count once
+            value = nodes[name].sum() if total is None else total
+            yield exchange.Scalar(f"{series}total/{name}", step, float(value))
     for name in _GREATEST:
         if nodes[name].notna().any():
             yield exchange.Scalar(f"{series}greatest/{name}", step, float(nodes[name].max()))

@@ -6,6 +6,7 @@ import json
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from onnx import numpy_helper
 
 import tracer
 from tests.accumulators.qcdq import Graph, network
+from tests.graphs import parse
 from tests.interpreter.models import onnxruntime, quick
 from tracer.analyzers.cost import cost
 from tracer.analyzers.cost.typed_model import TypedModel
@@ -144,3 +146,28 @@ def test_bytes_that_move_are_those_of_the_types_in_the_graph():
     assert read["Gemm"] == 4 * (100 + 1000)  # x and the dequantised weights
     assert read["QuantizeLinear"] == 4 * 1000 + 4 + 1  # weights, scale, zero point
     assert read["DequantizeLinear"] == 1000 + 4 + 1
+
+
+def test_a_weight_that_two_nodes_share_counts_once_in_the_totals_of_a_file():
+    table = np.ones((100, 32), np.float32)
+    text = """<ir_version: 8, opset_import: ["": 17]> g (int64[8] ids) => (float[8,100] y) {
+        e = Gather (w, ids)
+        y = Gemm <transB = 1> (e, w)
+    }"""
+    trace = tracer.count(parse(text, w=table))
+    (run,) = json.loads(render(trace, "json"))["runs"]
+    assert (run["totals"]["params"], run["totals"]["param_bytes"]) == (table.size, table.nbytes)
+    assert trace.nodes["params"].to_list() == [table.size] * 2
+
+
+def test_scales_of_channels_of_a_dynamic_quantisation_are_no_parameters(tmp_path):
+    from onnxruntime.quantization import quantize_dynamic
+
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[4,16] x) => (float[4,10] y) {
+        y = MatMul (x, w)
+    }"""
+    weights = np.random.default_rng(0).standard_normal((16, 10)).astype(np.float32)
+    onnx.save(parse(text, w=weights), tmp_path / "m.onnx")
+    quantize_dynamic(tmp_path / "m.onnx", tmp_path / "q.onnx", per_channel=True)
+    model = tracer.count(tmp_path / "q.onnx").model
+    assert (model.params, model.param_bytes) == (160, 160)
