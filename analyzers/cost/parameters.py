@@ -46,8 +46,8 @@ def dtype_of(node: Node, stored: Stored) -> str | None:
             return _of_thresholds(node, stored)
         case "FloatQuant":
             exponent, mantissa = (_bits(stored(index)) for index in (2, 3))
-            known = exponent is not None and mantissa is not None
-            return _FLOAT_INPUTS.get((exponent, mantissa)) if known else None
+            return next((each for bits, each in _FLOAT_INPUTS.items()
+                         if bits == (exponent, mantissa)), None)  # fmt: skip
     bits = _bits(stored(max(4, len(node.inputs) - 1) if node.op_type == "Trunc" else 3))
     signed = next((a.i for a in node.proto.attribute if a.name == "signed"), 1)
     return None if bits is None else f"{'int' if signed else 'uint'}{bits}"

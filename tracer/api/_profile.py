@@ -29,6 +29,7 @@ from tracer.executors.releases import PACKAGES
 from tracer.exporters.subject import open_subject
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
+from tracer.inputs.demands import declared_shapes
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import (
     Phase,
@@ -38,6 +39,7 @@ from tracer.inputs.request import (
     request_for,
     with_overrides,
 )
+from tracer.inputs.sizes import open_places
 from tracer.limits import Limits, fair_share
 from tracer.quantization.runnable import runnable_form
 from tracer.records.environment import Peak, Peaks
@@ -62,7 +64,7 @@ _OF_ONNX = PACKAGES.values()
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """The model of a profile, its batch sizes, and the settings of its runs.
+    """The model of a profile, its batch sizes, the settings of its runs, and sizes by dimension.
 
     `notes` tell of a plan and how it fits here; `tuned` owns the files of a model that it changed.
     """
@@ -70,6 +72,7 @@ class _Start:
     model: Model
     batch: int | Sequence[int] | None
     settings: list[Any]
+    dims: Mapping[str, int] | None
     notes: tuple[str, ...] = ()
     tuned: Setup | None = None
 
@@ -107,7 +110,7 @@ def profile(call: ProfileArguments) -> Trace:
         )
         for count, level in product(*swept.values())
     ]
-    start = _Start(loaded, call.batch, settings)
+    start = _Start(loaded, call.batch, settings, call.dims)
     if call.plan is not None:
         if phases is not None:
             raise UsageError(
@@ -148,7 +151,8 @@ def _by_plan(path: Path, call: ProfileArguments, start: _Start) -> _Start:
     steps = ", ".join(f"{change}={value}" for change, value in plan.steps) or "no change"
     notes = (f"tuned: {steps}", *plans.differences(plan, before, Machine.this()))
     tuned = plans.apply_plan(plan, before)
-    return _Start(tuned.model, batch, [tuned.settings], notes, tuned)
+    dims = call.dims if open_places(declared_shapes(tuned.model)) else None  # else they are folded
+    return _Start(tuned.model, batch, [tuned.settings], dims, notes, tuned)
 
 
 @dataclass(slots=True)
@@ -269,7 +273,7 @@ class _Runs:
         if self._phased and phase:
             request = self._phased.request(size, settings, phase)
         else:
-            request = request_for(call.model, model, size, call.dims, call.inputs, call.seed)
+            request = request_for(call.model, model, size, self._start.dims, call.inputs, call.seed)
             request = request.first_batch()
         feedset, profiled = on_sizes_that_run(
             request, lambda feeds: self._executor.profile(model, feeds, settings, self._progress),

@@ -390,7 +390,9 @@ def _after_tune(result: Tuned, typed: Typed) -> Steps:
     file, plan = typed.text("outputs", ".onnx"), typed.text("plan")
     if steps and (plan or (file and result.proto is not None)):
         why, words = "shows where the time goes now", (["--plan", plan] if plan else [])
-        yield typed.next("profile", model if plan else [file], *words), why
+        folded = any(change == "folding" for change, _ in result.plan.steps) and not plan
+        without = ("dims", "batch") if folded else ()  # its inputs have these sizes
+        yield typed.next("profile", model if plan else [file], *words, without=without), why
     elif steps:
         effects = dict.fromkeys(find(change).effect for change, _ in result.plan.steps)
         allowed = ",".join(effect for effect in effects if effect not in ALLOWED)

@@ -111,7 +111,8 @@ class ModelInfo:
     `topology` says how its nodes are connected; None for a model of a framework, which has no
     graph, and in files of earlier versions. `path` is the model's file, where it was when it was
     read; None for a model in memory. A weight that several nodes share counts once in `params` and
-    `param_bytes`; files of earlier versions lack the latter. Raises ValueError for a topology of other nodes.
+    `param_bytes`; files of earlier versions lack the latter. Raises ValueError for a topology of
+    other nodes.
     """
 
     name: str

@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
@@ -222,6 +223,12 @@ def test_folding():
     onnx.checker.check_model(setup.model.proto)
     before, after = outputs(found, setup)
     assert np.array_equal(before[0], after[0])
+    session = ort.InferenceSession(
+        setup.model.proto.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    feeds = {name: np.concatenate([x, x]) for name, x in found.feedset.feeds.items()}
+    with pytest.raises(Exception, match="invalid dimensions"):  # its constants are of a batch of 2
+        session.run(None, feeds)
     assert why("folding", timed(findings(product(), batch=2))) is None
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 import tracer
-from tests.graphs import residual
+from tests.graphs import parse, residual
 from tests.tracer.tuning.told import findings, machine
 from tracer.errors import InputError, UsageError
 from tracer.records.transformed import Speedup
@@ -81,6 +81,18 @@ def test_a_profile_by_a_plan_measures_what_was_tuned(file):
     assert trace.notes[0] == "tuned: static_int8=u8s8, threads=1"
     assert "the plan was made for another processor, told" in trace.notes[1]
     assert trace.settings["plan"] == str(file)
+
+
+def test_sizes_that_a_plan_folds_may_be_given(plan, tmp_path):
+    """The model of the plan has no other sizes, and the command that made the plan had these."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[n] x) => (float[1] y) {
+        s = Shape (x)  f = Cast <to = 1> (s)  t = ReduceSum <keepdims = 1> (x)  y = Div (t, f)
+    }"""
+    path = tmp_path / "plan.json"
+    path.write_bytes(msgspec.json.encode(replace(plan, steps=(("folding", "shapes"),))))
+    trace = tracer.profile(parse(text), plan=path, dims={"n": 8}, runs=2, warmup=1)
+    assert trace.runs[0].inputs["x"] == "float32[8]"
+    assert {kernel.op_type for kernel in trace.runs[0].kernels} == {"ReduceSum", "Div"}
 
 
 @pytest.mark.nightly
