@@ -400,3 +400,14 @@ def test_a_sparse_weight_is_read_by_its_kernel_and_compared_with_a_dense_one(is_
     (kernel,) = fusions(model).kernels
     assert kernel.verdict == CONFIRMED
     assert (interpret(model, against="ort").nodes["difference_own"] == 0).all()
+
+
+def test_a_cast_of_halves_has_the_values_of_its_input():
+    """A float32 tensor of halves differs from the interpreter's by more than floats do."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[4,64] x) => (float[4,8] y) {
+        h = Cast <to = 10> (x)  p = MatMul (h, w)  y = Cast <to = 1> (p)
+    }"""
+    weights = np.random.default_rng(0).standard_normal((64, 8)).astype(np.float16)
+    kernels = fusions(parse(text, w=weights), optimization="none").kernels
+    assert {kernel.op_type: kernel.verdict for kernel in kernels}["Cast"] == CONFIRMED
+    assert CONTRADICTED not in {kernel.verdict for kernel in kernels}
