@@ -158,6 +158,42 @@ def test_what_two_models_have_apart_is_the_cause(first, second, cause, tmp_path)
 
 CHANNELS = f"""(float[1, 16, 8, 8] x) => (float[1, 16, 8, 8] y)
     <float[16, 16, 3, 3] w = {{{numbers(2304)}}}> {{ y = Conv <pads = [1, 1, 1, 1]> (x, w) }}"""
+BITS = np.float16(numbers(2304).split(", ")).view(np.uint16)
+HALVES = f"""(float[1, 16, 8, 8] x) => (float[1, 16, 8, 8] y)
+    <float16[16, 16, 3, 3] w = {{{", ".join(map(str, BITS))}}}> {{ p = Cast <to = 10> (x)
+    q = Conv <pads = [1, 1, 1, 1]> (p, w) y = Cast <to = 1> (q) }}"""
+INTEGERS = f"""(float[1, 16, 8, 8] x) => (float[1, 16, 8, 8] y)
+    <int8[16, 16, 3, 3] w = {{{numbers(2304, -128)}}}> {{ q, s, z = DynamicQuantizeLinear(x)
+    i = ConvInteger <pads = [1, 1, 1, 1]> (q, w, z) f = Cast <to = 1> (i) y = Mul(f, s) }}"""
+SCORES = PRODUCT.replace("y = MatMul(p, w)", "q = MatMul(p, w) y = Gelu(q)")
+TURNED = ", ".join(np.reshape(numbers(512).split(", "), (64, 8)).T.flat)
+IN_PARTS = f"""(float[8, 64] x) => (float[8, 8] y) <float[8, 64] w = {{{TURNED}}},
+    float root = {{1.4142135}}, float one = {{1}}, float half = {{0.5}}> {{ p = Neg(x)
+    v = Transpose <perm = [1, 0]> (w) r = MatMul(p, v) d = Div(r, root) e = Erf(d)
+    a = Add(e, one) m = Mul(r, a) y = Mul(m, half) }}"""
+WEIGHTS = [
+    (CHANNELS, CHANNELS.replace("{0.126", "{0.125"), "all", "stored values"),
+    (CHANNELS, HALVES, "all", "another type of numbers"),
+    (CHANNELS, INTEGERS, "all", "another type of numbers"),
+    (SCORES, IN_PARTS, "none", "fusion"),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "level", "cause"), WEIGHTS, ids=[
+    "weights that onnxruntime reorders", "halves", "bytes", "the same weights, transposed",
+])  # fmt: skip
+def test_a_layout_or_a_fusion_is_no_cause_of_what_weights_are(
+    first, second, level, cause, tmp_path
+):
+    """A graph has weights in an order of its own, and reads a tensor from blocks of channels."""
+    paths = [tmp_path / "a.onnx", tmp_path / "b.onnx"]
+    for path, text in zip(paths, (first, second), strict=True):
+        onnx.save(onnx.parser.parse_model(HEAD + text), path)
+    sides = [f"{path}@ort:{level}" for path in paths]
+    (side,) = tracer.compare_bits(sides, threads=[1], in_process=True).sides
+    assert side.first.causes == (cause,)
+
+
 SETTINGS = [
     ("(float[1, 50003] x) => (float[1, 50003] y) { y = Softplus(x) }", {"threads": [1, 2]},
      ("threads", "what the C library computes")),

@@ -12,15 +12,15 @@ from functools import cached_property
 from itertools import combinations, islice
 from typing import Any
 
-import numpy as np
 import onnx
 
 from tracer.arithmetic import runs
-from tracer.arithmetic.fingerprint import digest
+from tracer.arithmetic.fingerprint import digest, stored_numbers
 from tracer.arithmetic.kernel import Facts, NotKnown, Rule, are_equal
 from tracer.arithmetic.replays import conv
 from tracer.arithmetic.trees import ADD, BEGIN, SCALE, tree_of_program
 from tracer.executors.onnxruntime import kernel_nodes
+from tracer.graph import stored_weights
 from tracer.graph.model import Model
 from tracer.interpreter.compiled_code import UnfitError
 from tracer.records.bits import FirstDifference
@@ -226,7 +226,8 @@ def _without(tree: list[Any], term: int) -> list[Any]:
 
 
 GRAPH = "graph"
-FUSION, LAYOUT, OPERATOR = "fusion", "layout of channels", "another operator"
+STORED, TYPE = "stored values", "another type of numbers"
+_IN_FACTS = FUSION, LAYOUT, OPERATOR = "fusion", "layout of channels", "another operator"
 """Causes by which kernels have other facts, as a fused kernel has those of what it ends with."""
 _ATTRIBUTES = {"approximate": "another polynomial"}
 """Causes by attribute; others have their name in the cause."""
@@ -283,22 +284,6 @@ class Side:
         return conv.from_blocks(value, self.block) if in_blocks else value
 
 
-def overlap(x: Any, y: Any, batches: bool, padded: bool) -> tuple[Any, Any]:
-    """Returns two values as far as both sides have them; None each where they are not alike.
-
-    With `padded`, one has further channels of zeros; of two `batches` the smaller one is compared.
-    """
-    are_tensors = isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
-    if not are_tensors or x.dtype != y.dtype or x.ndim != y.ndim:
-        return None, None
-    free = {0} if batches else set()
-    free |= {1} if padded else set()
-    if {axis for axis in range(x.ndim) if x.shape[axis] != y.shape[axis]} - free:
-        return None, None
-    part = tuple(map(slice, map(min, x.shape, y.shape)))
-    return x[part], y[part]
-
-
 def first_difference(
     first: Side, second: Side, context: str = "", batches: bool = False
 ) -> tuple[FirstDifference | None, int]:
@@ -319,7 +304,7 @@ def first_difference(
                 continue
             other = others[name]
             padded = tensor in first.names or other in second.names
-            x, y = overlap(first.value(tensor), second.value(other), batches, padded)
+            x, y = runs.overlap(first.value(tensor), second.value(other), batches, padded)
             if x is None:
                 continue
             count += 1
@@ -346,14 +331,14 @@ class _Region:
         self._first, self._second, self._batches = first, second, batches
         self._tensors = tensors
         self._nodes = [
-            _nodes_between(side, tensor, equal)
+            _nodes_between(side, side.graph.nodes, tensor, equal)
             for side, tensor in zip((first, second), tensors, strict=True)
         ]
         self._rules = [
             [_rule(side, node) for node in nodes]
             for side, nodes in zip((first, second), self._nodes, strict=True)
         ]
-        self._graph_cause = self._find_graph_cause()
+        self._graph_causes = self._find_graph_causes(equal)
 
     def text(self, at: int) -> str:
         """Returns the nodes of the first side (0) or the second (1), with their rules."""
@@ -369,7 +354,7 @@ class _Region:
         tensor, other = self._tensors
         own, target = self._first.value(tensor), self._second.value(other)
         padded = tensor in self._first.names or other in self._second.names
-        found = {GRAPH: self._graph_cause} if self._graph_cause else {}
+        found = {GRAPH: " and ".join(self._graph_causes)} if self._graph_causes else {}
         for place, other_place in self._pairs():  # what can be switched alone, and its cause
             rule, there = self._rules[0][place], self._rules[1][other_place]
             if isinstance(rule, Rule) and isinstance(there, Rule):
@@ -381,7 +366,7 @@ class _Region:
                 value = self._compute(names)
             except (NotKnown, UnfitError, LookupError, ValueError):
                 return False  # these facts do not go together
-            x, y = overlap(value, expected, self._batches, padded)
+            x, y = runs.overlap(value, expected, self._batches, padded)
             return x is not None and bool(are_equal(x, y).all())
 
         unknown = [rule for rules in self._rules for rule in rules if isinstance(rule, str)]
@@ -411,30 +396,45 @@ class _Region:
 
     def _fitted(self, mine: Facts, theirs: Facts) -> Facts:
         """Returns facts as they are for a kernel of the second graph."""
-        is_other = self._graph_cause in (FUSION, LAYOUT, OPERATOR)
+        is_other = not {TYPE, *_IN_FACTS}.isdisjoint(self._graph_causes)
         return adapt(mine, theirs) if is_other else mine
 
-    def _find_graph_cause(self) -> str:
-        """Returns in what the graphs differ between the tensors; "" for equal ones."""
-        own, other = (
-            Counter(_parts(node) for node in nodes if node.op_type not in _REORDERINGS)
-            for nodes in self._nodes
+    def _find_graph_causes(self, equal: Set[str]) -> list[str]:
+        """Returns in what models and graphs differ between the tensors; none for equal ones.
+
+        Weights are those of the models: a graph has them folded, in another layout or type.
+        """
+        sides, causes = (self._first, self._second), dict[str, None]()
+        if not stored_weights.are_same(self._first.model, self._second.model):
+            own, other = (
+                stored_numbers(
+                    side.model,
+                    _nodes_between(side, side.model.graph.node, side.name(tensor), equal),
+                )
+                for side, tensor in zip(sides, self._tensors, strict=True)
+            )
+            if own and other and own.keys() != other.keys():
+                return [TYPE]
+            causes = {STORED: None} if own != other else {}
+        mine, theirs = (
+            [node for node in nodes if node.op_type not in _REORDERINGS] for nodes in self._nodes
         )
-        if own != other:
-            is_one = (own - other).total() == (other - own).total() == 1
-            return OPERATOR if is_one else FUSION
-        kinds = [Counter((n.domain, n.op_type) for n in nodes) for nodes in self._nodes]
+        parts = Counter(map(_parts, mine)), Counter(map(_parts, theirs))
+        if parts[0] != parts[1]:
+            is_one = (parts[0] - parts[1]).total() == (parts[1] - parts[0]).total() == 1
+            return [*causes, OPERATOR if is_one else FUSION]
+        kinds = [Counter((n.domain, n.op_type) for n in nodes) for nodes in (mine, theirs)]
         if kinds[0] != kinds[1]:
-            return LAYOUT
-        are_blocks = any(node.domain == conv.BLOCKS_DOMAIN for node in self._nodes[0])
+            return [*causes, LAYOUT]
+        are_blocks = any(node.domain == conv.BLOCKS_DOMAIN for node in mine)
         if self._first.block != self._second.block and are_blocks:
-            return ""
+            return [*causes]
         stored = [
             sorted(digest(side.graph.constants[name]) for node in nodes for name in node.input
                    if name in side.graph.constants)
-            for side, nodes in zip((self._first, self._second), self._nodes, strict=True)
+            for side, nodes in zip(sides, (mine, theirs), strict=True)
         ]  # fmt: skip
-        causes = dict.fromkeys(["stored values"] * (stored[0] != stored[1]))
+        causes |= dict.fromkeys([STORED] * (stored[0] != stored[1]))
         for place, there in self._pairs():
             before, after = (
                 {a.name: a.SerializeToString(deterministic=True) for a in node.attribute}
@@ -443,7 +443,7 @@ class _Region:
             names = sorted(before.keys() | after.keys())
             changed = [name for name in names if before.get(name) != after.get(name)]
             causes |= dict.fromkeys(_ATTRIBUTES.get(n, f"the attribute {n}") for n in changed)
-        return " and ".join(causes)
+        return [*causes]
 
     def _compute(self, names: Set[str]) -> Any:
         """Returns the tensor by the replay of the first side, switched in these facts."""
@@ -467,10 +467,10 @@ class _Region:
         return side.value(tensor, values)
 
 
-def _nodes_between(side: Side, tensor: str, equal: Set[str]) -> Nodes:
-    """Returns the nodes that compute a tensor from those that are equal, in their order."""
+def _nodes_between(side: Side, graph: Nodes, tensor: str, equal: Set[str]) -> Nodes:
+    """Returns the nodes of a graph that compute a tensor from equal ones, in their order."""
     needed, nodes = {tensor}, []
-    for node in reversed(side.graph.nodes):
+    for node in reversed(graph):
         if needed.intersection(node.output):
             nodes.append(node)
             needed |= {name for name in node.input if name and side.name(name) not in equal}

@@ -29,6 +29,7 @@ from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds, random_arrays
 from tracer.interpreter.compiled_code import loaded
+from tracer.interpreter.values import from_tensor
 from tracer.records import environment
 from tracer.records.bits import Fingerprint, ModelPrint, Recipe
 from tracer.support.types import Array
@@ -192,6 +193,26 @@ def digest(*values: Array) -> str:
     """Returns the SHA-256 of type and bytes, as text."""
     content = (value.dtype.str.encode() + value.tobytes() for value in values)
     return hashlib.sha256(b"".join(content)).hexdigest()
+
+
+def stored_numbers(model: Model, nodes: Iterable[onnx.NodeProto]) -> dict[str, str]:
+    """Returns the digest of all numbers in the weights that nodes of a model read, by their type.
+
+    They are sorted, so other orders and joined weights are the same. Scalars belong to an operator
+    that another model has in one: their type counts alone. Indices and text are none.
+    """
+    nodes, folder = list(nodes), model.path and model.path.parent
+    read = {name for node in nodes for name in node.input}
+    tensors = [each for each in model.graph.initializer if each.name in read]
+    tensors += [a.t for node in nodes for a in node.attribute if a.HasField("t")]
+    found: dict[str, dict[str, Array]] = {}
+    for value in (from_tensor(each, folder) for each in tensors):
+        kind = value.dtype.kind
+        if kind in "fV" or (kind in "iu" and value.itemsize < runs.INDEX_BYTES):
+            numbers = value.reshape(-1)[: value.size if value.size > 1 else 0]
+            found.setdefault(str(value.dtype), {})[digest(value)] = numbers
+    joined = {dtype: np.concatenate([*values.values()]) for dtype, values in found.items()}
+    return {dtype: digest(np.sort(v.view(f"u{v.itemsize}"))) for dtype, v in joined.items()}
 
 
 def by_digest(values: Iterable[Array]) -> Pool:

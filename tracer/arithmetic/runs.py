@@ -28,7 +28,7 @@ from tracer.support.types import Array
 
 RUNTIME = f"onnxruntime {ort.__version__}"
 _SAVED, _CPU = "saved.onnx", "CPUExecutionProvider"
-_INDEX_BYTES = 4
+INDEX_BYTES = 4
 """Bytes of integers that are indices or sizes; smaller ones are quantised values."""
 RuleOf: TypeAlias = Callable[[Kernel], Rule]
 """Returns the rule of a kernel; raises NotKnown without one."""
@@ -128,7 +128,7 @@ class SavedGraph:
                     name: value
                     for name, value in read.items()
                     if value.dtype.kind == "b"
-                    or (value.dtype.kind in "iu" and value.itemsize >= _INDEX_BYTES)
+                    or (value.dtype.kind in "iu" and value.itemsize >= INDEX_BYTES)
                 },
             )
         kernel: Kernel = self.kept[key]
@@ -371,6 +371,22 @@ def _difference(expected: list[Any], outputs: list[Array] | None) -> tuple[int, 
         if not same.all():
             most = max(most, ulps(tensor, replayed))
     return equal, size, most
+
+
+def overlap(x: Any, y: Any, batches: bool, padded: bool) -> tuple[Any, Any]:
+    """Returns two values as far as both sides have them; None each where they are not alike.
+
+    With `padded`, one has further channels of zeros; of two `batches` the smaller one is compared.
+    """
+    are_tensors = isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
+    if not are_tensors or x.dtype != y.dtype or x.ndim != y.ndim:
+        return None, None
+    free = {0} if batches else set()
+    free |= {1} if padded else set()
+    if {axis for axis in range(x.ndim) if x.shape[axis] != y.shape[axis]} - free:
+        return None, None
+    part = tuple(map(slice, map(min, x.shape, y.shape)))
+    return x[part], y[part]
 
 
 def ulps(first: Array, second: Array) -> float:

@@ -124,7 +124,7 @@ def _outputs(
     for (name, x), y in zip(own.items(), others.values(), strict=False):
         sides = parts(x), parts(y)
         pairs = zip(*sides, strict=False)
-        common = [causes.overlap(*pair, batches, padded=False) for pair in pairs]
+        common = [runs.overlap(*pair, batches, padded=False) for pair in pairs]
         if len(sides[0]) != len(sides[1]) or any(first is None for first, _ in common):
             size = max(1, *(sum(part.size for part in side) for side in sides))
             yield records.OutputDifference(name, 0, size, None, None)
