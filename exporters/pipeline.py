@@ -70,7 +70,7 @@ def export(
             f"{type(model).__name__} ends the program (sys.exit) when it is run",
             "Take that out of its code.",
         ) from error
-    written = writing.write_last(conversion.proto, path, conversion.folder)
+    written = writing.write_last(conversion.proto, path, conversion.folder, options.force)
     return replace(exported, notes=(*exported.notes, *writing.notes(written)))
 
 

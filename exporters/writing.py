@@ -36,17 +36,20 @@ def check_target(path: Path, force: bool) -> None:
     check_writable(path, force)
 
 
-def write(proto: onnx.ModelProto, path: Path, folder: Path | None = None) -> onnx.ModelProto:
+def write(
+    proto: onnx.ModelProto, path: Path, folder: Path | None = None, force: bool = True
+) -> onnx.ModelProto:
     """Writes `proto`, with external data from `folder`, to `path`; returns it as it is there.
 
     Weights of more than 1.5 GiB go to a file of data beside it. The data of a model that is
     replaced are removed, unless another model in the folder refers to them. Raises LimitError where
-    protobuf cannot hold the rest, or no memory is left, InputError where nothing can be written.
+    protobuf cannot hold the rest, or no memory is left, InputError where nothing can be written or,
+    unless `force`, a file is there by then.
     """
     before = _data_of(path)
     if stored_weights.weight_bytes(proto) <= _MOST_INSIDE:
         written = stored_weights.with_inline_weights(proto, folder)
-        write_atomically(path, encoded(written, str(path), sorted_maps=True))
+        write_atomically(path, encoded(written, str(path), sorted_maps=True), force)
     else:
         written = onnx.ModelProto()
         written.CopyFrom(proto)
@@ -59,38 +62,41 @@ def write(proto: onnx.ModelProto, path: Path, folder: Path | None = None) -> onn
             stored_weights.name_file(moved, name)
             return encoded(written, str(path), sorted_maps=True)
 
-        write_with_data(path, write_data, content)
+        write_with_data(path, write_data, content, force)
     for data in before:
         data.unlink(missing_ok=True)
     return written
 
 
-def write_last(proto: onnx.ModelProto, path: Path, folder: Path | None = None) -> onnx.ModelProto:
+def write_last(
+    proto: onnx.ModelProto, path: Path, folder: Path | None, force: bool
+) -> onnx.ModelProto:
     """Writes as `write`, as the last step of a call, which its time limit no longer ends."""
     signals.lift_limit()
-    return write(proto, path, folder)
+    return write(proto, path, folder, force)
 
 
 def write_beside(
-    proto: onnx.ModelProto, path: Path, companion: Path, content: Callable[[str], bytes | None]
-) -> onnx.ModelProto:
+    proto: onnx.ModelProto, path: Path, companion: Path, content: Callable[[str], bytes | None],
+    force: bool = True,
+) -> onnx.ModelProto:  # fmt: skip
     """Writes `proto` as `write`, and beside it what `content` returns for the SHA-256 of the file.
 
     Both are written completely or neither is; but where the weights need a file of data, the
     companion follows when the model is there. Without content, the model is written alone.
     """
     if stored_weights.weight_bytes(proto) > _MOST_INSIDE:
-        written = write(proto, path)
+        written = write(proto, path, force=force)
         beside = content(sha256(path))
         if beside is not None:
-            write_atomically(companion, beside)
+            write_atomically(companion, beside, force)
         return written
     before, data = _data_of(path), encoded(proto, str(path), sorted_maps=True)
     beside = content(hashlib.sha256(data).hexdigest())
     if beside is None:
-        write_atomically(path, data)
+        write_atomically(path, data, force)
     else:
-        write_with_companion(path, data, companion, beside)
+        write_with_companion(path, data, companion, beside, force)
     for old in before:
         old.unlink(missing_ok=True)
     return proto

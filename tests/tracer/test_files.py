@@ -10,6 +10,7 @@ from tracer.support.files import (
     read_regular,
     write_atomically,
     write_with_companion,
+    write_with_data,
 )
 
 
@@ -122,3 +123,30 @@ def test_a_small_file_takes_little_memory(tmp_path):
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_that_appears_while_another_is_made_is_not_lost(links, tmp_path, monkeypatch):
+    """Two commands begin while there is no file: the first to end has it, also without links."""
+    path, beside = tmp_path / "model.onnx", tmp_path / "model.cert.json"
+
+    def refuse(source, target):
+        raise PermissionError(1, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    check_writable(path, force=False)
+    write_atomically(path, b"first", force=False)
+    writers = [
+        lambda: write_atomically(path, b"second", force=False),
+        lambda: write_with_companion(path, b"second", beside, b"proof", force=False),
+        lambda: write_with_data(path, lambda s: s.write(b"data"), lambda n: b"second", force=False),
+    ]
+    for write in writers:
+        with pytest.raises(InputError, match=r"model\.onnx: the file exists") as refused:
+            write()
+        assert refused.value.hint == "Choose another name, or give --force."
+        assert list(tmp_path.iterdir()) == [path]
+        assert path.read_bytes() == b"first"
+    write_atomically(path, b"second", force=True)
+    assert path.read_bytes() == b"second"

@@ -68,7 +68,7 @@ def extract_part(call: ExtractArguments, model: Model, paths: list[Path]) -> Ext
         if path.suffix != ".onnx":
             path.mkdir(exist_ok=True)
         file = path if path.suffix == ".onnx" else path / "model.onnx"
-        writing.write(proto, file)
+        writing.write(proto, file, force=call.force)
         write_test_data(file.parent / "test_data_set_0", proto, values)
         written += [file, file.parent / "test_data_set_0"]
     notes = (*model.notes, *feedset.notes)
@@ -122,7 +122,7 @@ def extract_fault(call: ExtractArguments, model: Model, paths: list[Path]) -> Ex
         title = f"{kind or 'Overflow'} of {fault.sides[0].label}: {operators}"
         page = scripts.report(title, finding, fault.sides, text)
     for path in paths:
-        write_atomically(path, (text if path.suffix == ".py" else page).encode())
+        write_atomically(path, (text if path.suffix == ".py" else page).encode(), call.force)
     return Extracted(
         model.name, len(model.graph.node), len(case.proto.graph.node), tuple(paths), fault.kind,
         finding.expects, finding.sees, scripts.data_bytes(case), runner.runs,

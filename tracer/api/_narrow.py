@@ -137,7 +137,7 @@ def narrow(call: NarrowArguments) -> Narrowed:
     if not tried[0].machine:  # energies are of widths
         result = with_energies(result, wide, tested, energy_model)
     # last: what fails before leaves no file
-    proto, certificate = _write_result(best, target, call.exact)
+    proto, certificate = _write_result(best, target, call.exact, call.force)
     noted = (*result.notes, *writing.notes(proto))
     return replace(result, proto=proto, certificate=certificate, notes=noted)
 
@@ -207,7 +207,7 @@ def _without_layers(model: Model, why: str = "") -> ModelError:
 
 
 def _write_result(
-    attempt: attempts.Attempt, target: Path | None, is_exact: bool
+    attempt: attempts.Attempt, target: Path | None, is_exact: bool, force: bool
 ) -> tuple[onnx.ModelProto, Guarantee | None]:
     """Returns the model with its certificate, and writes both where there is a target."""
     sums, model = attempt.after.sums, loading.from_proto(attempt.proto)
@@ -222,5 +222,5 @@ def _write_result(
 
     beside = certificate_beside(target)
     signals.lift_limit()
-    proto = writing.write_beside(attempt.proto, target, beside, content)
+    proto = writing.write_beside(attempt.proto, target, beside, content, force)
     return proto, guarantee(loading.sha256(target), sums, every, machine, proved)

@@ -62,7 +62,7 @@ def quantize(call: QuantizeArguments) -> Quantized:
     if target is None:
         proto = stored_weights.with_inline_weights(graph.proto, graph.folder)
     else:  # last: what fails before leaves no file
-        proto = writing.write_last(graph.proto, target, graph.folder)
+        proto = writing.write_last(graph.proto, target, graph.folder, call.force)
     ranges = None if call.calibrate is None else calibration
     return Quantized(
         model=ModelInfo.of(loaded),

@@ -98,7 +98,7 @@ def tune(call: TuneArguments) -> Tuned:
     result = _result(base, machine, request, outcome, proto, notes)
     if proto is None or target is None:
         return result
-    return replace(result, proto=writing.write_last(proto, target))
+    return replace(result, proto=writing.write_last(proto, target, None, call.force))
 
 
 def _setup(call: TuneArguments) -> Setup:

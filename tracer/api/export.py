@@ -157,7 +157,7 @@ def _convert(model: object, path: Path, options: ExportOptions) -> Exported:
         converted, told = conversion(proto, opened.name)
     after = loading.from_proto(converted, opened.name)
     batch, error = _compared(model, opened, after, options.seed)
-    written = write_last(converted, path)
+    written = write_last(converted, path, None, options.force)
     firsts = [dim for each in opened.inputs for dim in each.type.tensor_type.shape.dim[:1]]
     return Exported(
         path=path, framework=opened.name.rpartition("/")[2], nodes=len(converted.graph.node),

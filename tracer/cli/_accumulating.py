@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -141,6 +141,7 @@ class AccumulatorOptions:
     policy: Policy
     path: Path | None = None
     checked: tuple[Path, Certificate | Guarantee] | None = None
+    force: bool = False
 
 
 class Witness:
@@ -186,7 +187,7 @@ class Witness:
             tell(f"{checked} holds: {held} {stated.extent(self._model)}")
         if path is not None:
             proof = certificate(self._model, self._data, tallies, policy)
-            write_atomically(path, proof.to_json())
+            write_atomically(path, proof.to_json(), self._options.force)
             extent = proof.extent(self._model)
             tell_written(path, f": nothing overflows on these inputs, {extent}")
 
@@ -200,7 +201,7 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
         if own.get("certificate") is not None:
             check_writable(own["certificate"], force)
         _check_complete(own, {"accumulator", "check_certificate"})
-        accumulating = _accumulating(**own) if own else None
+        accumulating = replace(_accumulating(**own), force=force) if own else None
         return command(accumulating=accumulating, force=force, **arguments)
 
     return declared(_Sums, "sums")(parsed)

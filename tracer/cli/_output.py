@@ -21,7 +21,7 @@ from tracer.cli._messages import is_quiet, tell, tell_written
 from tracer.cli._next_step import show_next_step
 from tracer.containment import activity, fence, signals
 from tracer.errors import InputError, TracerError, UsageError
-from tracer.support.files import cache_folder, check_writable, write_atomically
+from tracer.support.files import cache_folder, check_writable, untold, write_atomically
 from tracer.text import suggest
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Output:
 
         for path in self.split(type(result), extension)[0]:
             if path is not None:
-                write_atomically(path, views.render(result, extension, self._at(path)))
+                self._store(path, views.render(result, extension, self._at(path)))
                 activity.stand(str(path))
 
     def emit(self, result: Result) -> None:
@@ -154,11 +154,15 @@ class Output:
         try:
             if target.folder is not None:
                 target.folder.mkdir(exist_ok=True)
-            write_atomically(path, data)
+            self._store(path, data)
         except InputError as error:
             failures.append(error)
         else:
             tell_written(path)
+
+    def _store(self, path: Path, data: bytes) -> None:
+        """Writes a file, or again what this command has kept in it."""
+        write_atomically(path, data, self.force or path in untold())
 
     def _formats(self, kind: type[Result]) -> Mapping[str, Format]:
         """Returns the formats of a result; none where no file is written, which saves 0.1 s."""

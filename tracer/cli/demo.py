@@ -41,7 +41,7 @@ def command(folder: Path, opened: bool, force: bool) -> None:
     for path in (*models, *(folder / name for name in results)):
         files.check_writable(path, force)
     for path, source in models.items():
-        files.write_atomically(path, source.read_bytes())
+        files.write_atomically(path, source.read_bytes(), force)
         tell_written(path)
     written = [word for name in results for word in ("-o", str(folder / name))]
     flags = [flag for flag, on in (("--open", opened), ("--force", force)) if on]

@@ -212,7 +212,7 @@ def command(
     from tracer.records.trace import Trace
 
     output.check(Trace)
-    writer, witness = None if tensors is None else _Writer(tensors), None
+    writer, witness = None if tensors is None else _Writer(tensors, output.force), None
     if accumulating is not None and (accumulating.path or accumulating.checked):
         witness = _accumulating.Witness(accumulating)
     with progress() as report:
@@ -247,8 +247,8 @@ class _Writer:
 
     _model: Model
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, force: bool) -> None:
+        self._path, self._force = path, force
         self._count = 0
         self._spilled: TemporaryFolder | None = None
         self._held: list[tuple[FeedSet, Mapping[str, Any]]] = []
@@ -270,14 +270,14 @@ class _Writer:
     def finish(self) -> None:
         """Writes the rest. Raises InputError for outputs that the file cannot hold."""
         if self._path.suffix == _NPZ:
-            write_atomically(self._path, self._npz())
+            write_atomically(self._path, self._npz(), self._force)
         else:
             if self._count == 1:
                 self._folder(self._place(), *self._held[0])
             made = self._place()
             with errors_naming(self._path):
-                if not self._path.exists() or not any(self._path.iterdir()):
-                    made.replace(self._path)
+                if not (self._force and self._path.exists() and any(self._path.iterdir())):
+                    made.replace(self._path)  # an error, if it has files by then
                 else:  # files in a folder that is there are replaced one by one
                     for file in sorted(made.rglob("*.pb")):
                         place = self._path / file.relative_to(made)

@@ -97,7 +97,7 @@ class Result:
         target, extension = Path(path), self.check_target(path, force)
         placed = replace(options or ViewOptions(), folder=target.parent)
         views = importlib.import_module(_VIEWS)
-        write_atomically(target, views.render(self, extension, placed))
+        write_atomically(target, views.render(self, extension, placed), force)
         return target
 
     @classmethod

@@ -27,6 +27,7 @@ _ENDING_SIGNALS = (
 
 _MOST_BYTES = 1 << 30
 """A small file (options, a certificate, one tensor) is no larger, unless something is wrong."""
+_EXISTS = "the file exists", "Choose another name, or give --force."
 _untold: dict[Path, None] = {}
 """Files that were written, and that nobody was told of yet."""
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -41,7 +42,7 @@ def check_writable(path: Path, force: bool) -> None:
     """
     check_place(path)
     if path.exists() and not force:
-        raise InputError(f"{path}: the file exists", "Choose another name, or give --force.")
+        raise InputError(f"{path}: {_EXISTS[0]}", _EXISTS[1])
     refuse_in_use(path)
 
 
@@ -111,29 +112,33 @@ def untold() -> list[Path]:
     return [path for path in _untold if path.exists()]
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes, force: bool = True) -> None:
     """Writes `data` to `path`, or to the target of a link, completely or not at all.
 
-    The data are on the disk on return. Raises InputError if the disk is full or the folder gone, or
-    if a running command writes to the same file.
+    The data are on the disk on return. Raises InputError if the disk is full or the folder gone, if
+    a running command writes to the same file, or, unless `force`, if a file is there by then.
     """
     refuse_in_use(path)
     with _temporary_with(path, data) as (temporary, target):
-        temporary.replace(target)
+        _move(temporary, target, force)
         _untold[path] = None
 
 
 def create_atomically(path: Path, data: bytes) -> bool:
     """Writes `data` as `write_atomically`, but returns False if a file is at `path` by then."""
     with _temporary_with(path, data) as (temporary, target):
-        if is_new := _link(temporary, target):
-            _untold[path] = None
-    return is_new
+        try:
+            _move(temporary, target, force=False)
+        except FileExistsError:
+            return False
+        _untold[path] = None
+    return True
 
 
 def write_with_data(
-    path: Path, write_data: Callable[[BinaryIO], None], content: Callable[[str], bytes]
-) -> Path:
+    path: Path, write_data: Callable[[BinaryIO], None], content: Callable[[str], bytes],
+    force: bool = True,
+) -> Path:  # fmt: skip
     """Writes a file that refers to a file of data beside it: both completely, or none of them.
 
     `write_data` writes the data to a stream. They get the first free name of PATH.data,
@@ -154,10 +159,12 @@ def write_with_data(
                     stream.write(content(data.name))
                     _flush(stream)
                 with without_signals():
-                    if not _link(new_data, data):
+                    try:
+                        _move(new_data, data, force=False)
+                    except FileExistsError:
                         continue
                     try:
-                        new.replace(target)
+                        _move(new, target, force)
                     except OSError:
                         data.unlink()
                         raise
@@ -167,7 +174,9 @@ def write_with_data(
     return data
 
 
-def write_with_companion(path: Path, data: bytes, companion: Path, content: bytes) -> None:
+def write_with_companion(
+    path: Path, data: bytes, companion: Path, content: bytes, force: bool = True
+) -> None:
     """Writes `data` to `path` and a small `content` to `companion`: both completely, or neither.
 
     A file that was at `companion` stays as it was where `path` cannot be written. Raises the errors
@@ -181,10 +190,11 @@ def write_with_companion(path: Path, data: bytes, companion: Path, content: byte
     ):
         before = second.read_bytes() if second.exists() else None
         with without_signals():
-            beside.replace(second)
+            _move(beside, second, force)
             try:
-                new[0].replace(new[1])
-            except OSError:
+                with errors_naming(path):
+                    _move(*new, force)
+            except InputError:
                 second.unlink() if before is None else second.write_bytes(before)
                 raise
             _untold[path] = _untold[companion] = None
@@ -197,15 +207,19 @@ def data_names(path: Path) -> Iterator[str]:
     yield from (f"{name}.{number}.data" for number in itertools.count(2))
 
 
-def _link(temporary: Path, target: Path) -> bool:
-    """Gives a temporary file its name; returns False if a file is there by then."""
-    try:
-        os.link(temporary, target)
-    except FileExistsError:
-        return False
-    except OSError:  # a file system without links
-        temporary.replace(target)
-    return True
+def _move(temporary: Path, target: Path, force: bool) -> None:
+    """Gives a temporary file its name.
+
+    Raises FileExistsError, unless `force`, if a file has it by then.
+    """
+    if not force:
+        try:
+            os.link(temporary, target)
+            return
+        except OSError:  # a name that is taken, or a file system without links
+            if os.path.lexists(target):
+                raise FileExistsError(target) from None
+    temporary.replace(target)
 
 
 @contextlib.contextmanager
@@ -242,6 +256,8 @@ def errors_naming(path: Path) -> Iterator[None]:
     """Turns errors of the system into an InputError that names the file."""
     try:
         yield
+    except FileExistsError as error:
+        raise InputError(f"{path}: {_EXISTS[0]}", _EXISTS[1]) from error
     except (OSError, RuntimeError) as error:  # RuntimeError: circular links
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be written ({reason})") from error

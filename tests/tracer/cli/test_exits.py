@@ -20,6 +20,7 @@ import tracer.cli
 from tests.examples import at_night
 from tests.graphs import parse
 from tracer.inputs import feedset
+from tracer.support import files
 
 LENET = str(Path("models/lenet/lenet.onnx").resolve())
 
@@ -245,9 +246,9 @@ from tracer import host
 from tracer.cli import _output
 from tracer.containment import signals
 write = _output.write_atomically
-def written(path, data):
+def written(path, data, force):
     print(signals.seconds_left(), file=sys.stderr)
-    write(path, data)
+    write(path, data, force)
 _output.write_atomically = written
 def measuring(*arguments, **named):
     os.kill(os.getpid(), signal.SIGALRM)
@@ -276,3 +277,38 @@ def test_complete_runs_are_a_success_and_no_limit_ends_what_writes_them(moment, 
     assert not trace.is_incomplete and len(trace.runs[0].wall_us) > 0
     is_told = any(note.startswith("out of time after the last run") for note in trace.notes)
     assert is_told == (moment != "never")
+
+
+WRITERS = [
+    ("profile LENET --runs 2 --no-roofline -o x.trace", "x.trace"),
+    ("count LENET -o x.csv", "x.csv"),
+    ("quantize LENET --calibrate digits --limit 8 -o x.onnx", "x.onnx"),
+    ("tune LENET --apply dynamic_int8=int8 -o x.onnx", "x.onnx"),
+    ("extract LENET --node node_Conv_22 -o x.onnx", "x.onnx"),
+    ("interpret LENET -o x.npz", "x.npz"),
+    ("interpret LENET -o x", "x/of_another.pb"),
+    ("interpret INT8 --accumulator 32 --certificate x.json", "x.json"),
+]
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize(("line", "name"), WRITERS, ids=[" ".join(w) for w in WRITERS])
+def test_a_file_that_appears_while_a_command_works_is_kept(
+    line, name, tmp_path, monkeypatch, capfd
+):
+    """Two commands with one new file: the second to end says that it exists, as at its start."""
+    flush = files._flush
+
+    def appear(stream):
+        other = tmp_path / name
+        other.parent.mkdir(exist_ok=True)
+        other.write_bytes(b"of another command")
+        flush(stream)
+
+    monkeypatch.setattr(files, "_flush", appear)
+    models = {"LENET": LENET, "INT8": str(Path("models/lenet/lenet.int8.onnx").resolve())}
+    monkeypatch.chdir(tmp_path)
+    code, error = main(capfd, *(models.get(word, word) for word in line.split()))
+    assert code == 3
+    assert ("x: " if "/" in name else f"{name}: the file exists") in error
+    assert (tmp_path / name).read_bytes() == b"of another command"
