@@ -171,16 +171,21 @@ IN_PARTS = f"""(float[8, 64] x) => (float[8, 8] y) <float[8, 64] w = {{{TURNED}}
     float root = {{1.4142135}}, float one = {{1}}, float half = {{0.5}}> {{ p = Neg(x)
     v = Transpose <perm = [1, 0]> (w) r = MatMul(p, v) d = Div(r, root) e = Erf(d)
     a = Add(e, one) m = Mul(r, a) y = Mul(m, half) }}"""
+SCALED = "(float[8, 64] x, float[64, 8] w) => (float[8, 8] y)"
+SCALING = SCALED + " { y = com.microsoft.FusedMatMul <alpha = 0.17677669> (x, w) }"
+SCALED += " <float[1] s = {0.42044821}> { p = Mul(x, s) v = Mul(w, s) y = MatMul(p, v) }"
 WEIGHTS = [
     (CHANNELS, CHANNELS.replace("{0.126", "{0.125"), "all", "stored values"),
     (CHANNELS, HALVES, "all", "another type of numbers"),
     (CHANNELS, INTEGERS, "all", "another type of numbers"),
     (SCORES, IN_PARTS, "none", "fusion"),
+    (SCALED, SCALING, "none", "fusion"),
 ]
 
 
 @pytest.mark.parametrize(("first", "second", "level", "cause"), WEIGHTS, ids=[
     "weights that onnxruntime reorders", "halves", "bytes", "the same weights, transposed",
+    "a factor that is fused",
 ])  # fmt: skip
 def test_a_layout_or_a_fusion_is_no_cause_of_what_weights_are(
     first, second, level, cause, tmp_path

@@ -415,7 +415,7 @@ class _Region:
             )
             if own and other and own.keys() != other.keys():
                 return [TYPE]
-            causes = {STORED: None} if own != other else {}
+            causes = dict.fromkeys([STORED] * ({*own.values(), ""} != {*other.values(), ""}))
         mine, theirs = (
             [node for node in nodes if node.op_type not in _REORDERINGS] for nodes in self._nodes
         )

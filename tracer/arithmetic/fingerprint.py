@@ -198,8 +198,9 @@ def digest(*values: Array) -> str:
 def stored_numbers(model: Model, nodes: Iterable[onnx.NodeProto]) -> dict[str, str]:
     """Returns the digest of all numbers in the weights that nodes of a model read, by their type.
 
-    They are sorted, so other orders and joined weights are the same. Scalars belong to an operator
-    that another model has in one: their type counts alone. Indices and text are none.
+    They are sorted, without zeros, so weights in another order, joined or padded are the same.
+    Scalars belong to an operator that another model has in one: without weights, the type has "".
+    Indices and text are none.
     """
     nodes, folder = list(nodes), model.path and model.path.parent
     read = {name for node in nodes for name in node.input}
@@ -212,7 +213,8 @@ def stored_numbers(model: Model, nodes: Iterable[onnx.NodeProto]) -> dict[str, s
             numbers = value.reshape(-1)[: value.size if value.size > 1 else 0]
             found.setdefault(str(value.dtype), {})[digest(value)] = numbers
     joined = {dtype: np.concatenate([*values.values()]) for dtype, values in found.items()}
-    return {dtype: digest(np.sort(v.view(f"u{v.itemsize}"))) for dtype, v in joined.items()}
+    sorts = {dtype: np.sort(every.view(f"u{every.itemsize}")) for dtype, every in joined.items()}
+    return {dtype: digest(n[n != 0]) if n.size else "" for dtype, n in sorts.items()}
 
 
 def by_digest(values: Iterable[Array]) -> Pool:
