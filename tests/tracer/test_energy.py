@@ -134,7 +134,7 @@ def test_floats_have_published_figures_or_none():
 def test_unknown_work_is_missing_and_a_run_knows_it(qgemms, tmp_path):
     counted = tracer.count(qgemms, energy="lab")
     assert set(by_node(counted)) == {"known"}
-    assert any("2 nodes behind 'Compress_3'" in note for note in counted.notes)
+    assert any("3 nodes behind 'Compress_3'" in note for note in counted.notes)
     assert "energy: at least " in render(counted, "md").decode()
     complete = {"first", "second", "known"}
     profiled = tracer.profile(qgemms, energy="lab", runs=1, warmup=0)
