@@ -251,8 +251,8 @@ def _are_read(option: click.Option, texts: Sequence[str]) -> bool:
     return True
 
 
-def new_file(model: str, ending: str) -> str:
-    """Returns the name of a file that is not here yet, after a model: `net.html`, `net-2.html`."""
+def new_file(model: str, ending: str, folder: Path = Path()) -> str:
+    """Returns a file that is not in `folder` yet, after a model: `net.html`, `net-2.html`."""
     stem = Path(model.rpartition(":")[0] or model).name.partition(".")[0] or "model"
     names = (f"{stem}{'' if number == 1 else f'-{number}'}{ending}" for number in count(1))
-    return next(name for name in names if not Path(name).exists())
+    return next(str(folder / name) for name in names if not (folder / name).exists())

@@ -10,6 +10,7 @@ import shlex
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from tracer.cli._command import Typed, new_file
@@ -376,7 +377,8 @@ def _after_quantize(result: Quantized, typed: Typed) -> Steps:
         lost = accuracy.before - accuracy.after
         if lost > _MOST_LOST:
             noisiest = max(result.layers, key=lambda layer: layer.added_noise)
-            words = ["--exclude", noisiest.node, "-o", new_file(file, ".onnx")]
+            another = new_file(file, ".onnx", Path(file).parent)
+            words = ["--exclude", noisiest.node, "-o", another]
             why = f"leaves the noisiest layer in floats ({lost:.1f} points are lost now)"
             yield typed.next("quantize", model, *words), why
     yield typed.next("compare", [*model, file]), "measures whether the quantised model is faster"

@@ -15,7 +15,7 @@ from rich.console import Console
 import tracer.cli
 from tests.graphs import parse, residual
 from tracer.analyzers.advice import Advice
-from tracer.cli._command import Typed
+from tracer.cli._command import Typed, new_file
 from tracer.cli._next_step import _RULES, show_box
 
 LENET = Path(__file__).parents[3] / "models" / "lenet"
@@ -272,3 +272,9 @@ def test_a_graph_without_nodes_has_a_next_step(output, tmp_path, monkeypatch, ca
     text = f'<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] {output}) {{}}'
     onnx.save(parse(text, w=np.ones(2, np.float32)), "empty.onnx")
     assert next_of(capfd, "count", "empty.onnx")[1] == "profile"
+
+
+def test_a_new_file_is_beside_the_one_that_was_named(tmp_path):
+    (tmp_path / "net.onnx").touch()
+    assert new_file(f"{tmp_path}/net.onnx", ".onnx", tmp_path) == str(tmp_path / "net-2.onnx")
+    assert new_file(f"{tmp_path}/net.onnx", ".onnx") == "net.onnx"

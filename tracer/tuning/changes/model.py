@@ -82,9 +82,9 @@ def _why_fusions(findings: Findings) -> str | None:
 
 
 def _opset(setup: Setup, value: str) -> Setup:
-    model = setup.model
+    model, version = setup.model, int(value)
     try:
-        converted = version_converter.convert_version(setup.whole_proto, int(value))
+        converted = version_converter.convert_version(setup.whole_proto, version)
         onnx.checker.check_model(converted)
     except Exception as error:  # the converter raises all kinds of exceptions
         reason = " ".join(str(error).split())
