@@ -217,7 +217,7 @@ class Evidence:
     def share(self, rows: pd.DataFrame) -> float:
         """Returns the share that some rows have of the time of all; 0 if their sum may be 0.
 
-        The errors of rows are independent: each comes from runs of its own.
+        The errors of rows count as independent: most is noise of single kernels.
         """
         times = rows["time_us"]
         errors = (rows["time_us_ci95_high"] - times).clip(lower=0)

@@ -15,6 +15,7 @@ import pandas as pd
 from tracer.analyzers.compare.contrast import LEVEL
 from tracer.analyzers.compare.tensor_pairs import TensorPair, Values, tensor_pairs
 from tracer.graph.model import Model
+from tracer.graph.operators import CLASSICAL
 from tracer.interpreter.observers import statistics
 from tracer.interpreter.values import from_tensor
 from tracer.support.statistics import t_quantile
@@ -246,10 +247,6 @@ def _frame(rows: Sequence[Mapping[str, Any]], names: Sequence[str], *last: str) 
     return table.astype({**floats, **dict.fromkeys(_COUNTS, "Int64")})
 
 
-_CLASSICAL = "ai.onnx.ml"
-"""The domain of operators whose weights are attributes."""
-
-
 def unshared(first: Model, second: Model) -> tuple[int, int]:
     """Returns how many weights of `second` are not in `first`, and how many it has.
 
@@ -264,7 +261,7 @@ def unshared(first: Model, second: Model) -> tuple[int, int]:
 def _arrays(model: Model) -> Iterator[Array]:
     """Yields the weights of a model, one at a time."""
     folder = model.path.parent if model.path else None
-    nodes = (node.proto for node in model.nodes if node.domain == _CLASSICAL)
+    nodes = (node.proto for node in model.nodes if node.domain == CLASSICAL)
     attributes = [attribute for node in nodes for attribute in node.attribute]
     stored = [each.t for each in attributes if each.HasField("t")]
     for proto in (*model.graph.initializer, *stored):

@@ -26,7 +26,7 @@ from tracer.support.types import Array
 Stored = Callable[[int], "Array | None"]
 """Returns the constant input of a node at an index; None if it is not constant."""
 
-_FLOAT_INPUTS = {
+_FLOAT_INPUTS: Mapping[tuple[int | None, int | None], str] = {
     # (exponent bits, mantissa bits): the type of ONNX with these
     (8, 23): "float32", (5, 10): "float16", (8, 7): "bfloat16", (4, 3): "float8_e4m3fn",
     (5, 2): "float8_e5m2", (2, 1): "float4e2m1",
@@ -46,8 +46,7 @@ def dtype_of(node: Node, stored: Stored) -> str | None:
             return _of_thresholds(node, stored)
         case "FloatQuant":
             exponent, mantissa = (_bits(stored(index)) for index in (2, 3))
-            return next((each for bits, each in _FLOAT_INPUTS.items()
-                         if bits == (exponent, mantissa)), None)  # fmt: skip
+            return _FLOAT_INPUTS.get((exponent, mantissa))
     bits = _bits(stored(max(4, len(node.inputs) - 1) if node.op_type == "Trunc" else 3))
     signed = next((a.i for a in node.proto.attribute if a.name == "signed"), 1)
     return None if bits is None else f"{'int' if signed else 'uint'}{bits}"
@@ -308,9 +307,10 @@ def _states_kept(node: Node) -> Iterator[tuple[int, Address]]:
     """
     for attribute, body in bodies(node.proto):
         passed = {each.output[0]: each.input[0] for each in body.node if each.op_type == "Identity"}
-        sequences = next((a.i for a in node.proto.attribute if a.name == "num_scan_inputs"), 0)
         if len(body.input) != len(node.inputs):  # Scan of opset 8 has one more
             continue
+        given = next((a.i for a in node.proto.attribute if a.name == "num_scan_inputs"), 0)
+        sequences = min(max(given, 0), len(body.input))  # it may be any number
         names, path = [value.name for value in body.input], f"{node.key}.{attribute}"
         before = 2 if node.op_type == "Loop" else 0  # a Loop's count and condition
         results = [value.name for value in body.output][before // 2 :]

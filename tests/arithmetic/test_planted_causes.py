@@ -145,15 +145,20 @@ MODELS = [
 ]  # fmt: skip
 
 
+def causes_of(first, second, level, folder):
+    """The causes of the first difference of two models, whose graphs these are."""
+    paths = [folder / "a.onnx", folder / "b.onnx"]
+    for path, text in zip(paths, (first, second), strict=True):
+        onnx.save(onnx.parser.parse_model(HEAD + text), path)
+    sides = [f"{path}@ort:{level}" for path in paths]
+    (side,) = tracer.compare_bits(sides, threads=[1], in_process=True).sides
+    return side.first.causes
+
+
 @pytest.mark.parametrize(("first", "second", "cause"), MODELS, ids=[each[2] for each in MODELS])
 def test_what_two_models_have_apart_is_the_cause(first, second, cause, tmp_path):
     """Operators, attributes and stored values are switched with the graph."""
-    paths = [tmp_path / "a.onnx", tmp_path / "b.onnx"]
-    for path, text in zip(paths, (first, second), strict=True):
-        onnx.save(onnx.parser.parse_model(HEAD + text), path)
-    sides = [f"{path}@ort:none" for path in paths]
-    (side,) = tracer.compare_bits(sides, threads=[1], in_process=True).sides
-    assert side.first.causes == (cause,)
+    assert causes_of(first, second, "none", tmp_path) == (cause,)
 
 
 CHANNELS = f"""(float[1, 16, 8, 8] x) => (float[1, 16, 8, 8] y)
@@ -191,12 +196,7 @@ def test_a_layout_or_a_fusion_is_no_cause_of_what_weights_are(
     first, second, level, cause, tmp_path
 ):
     """A graph has weights in an order of its own, and reads a tensor from blocks of channels."""
-    paths = [tmp_path / "a.onnx", tmp_path / "b.onnx"]
-    for path, text in zip(paths, (first, second), strict=True):
-        onnx.save(onnx.parser.parse_model(HEAD + text), path)
-    sides = [f"{path}@ort:{level}" for path in paths]
-    (side,) = tracer.compare_bits(sides, threads=[1], in_process=True).sides
-    assert side.first.causes == (cause,)
+    assert causes_of(first, second, level, tmp_path) == (cause,)
 
 
 SETTINGS = [

@@ -142,9 +142,9 @@ def contained(
                 raise TypeError(f"{function.__name__}() {what}. {hint}".rstrip(" .")) from None
             with _python_words(arguments), _arrays_in_files(arguments, given) as stored:
                 result: Any = run_call(call_record(**stored))
-            notes = tuple(in_python(n, _words(arguments)) for n in getattr(result, "notes", ()))
-            is_told = notes and notes != result.notes
-            return cast("_Result", replace(result, notes=notes) if is_told else result)
+            before, words = getattr(result, "notes", ()), _words(arguments)
+            notes = tuple(in_python(note, words) for note in before)
+            return cast("_Result", replace(result, notes=notes) if notes != before else result)
 
         def run_call(chosen: _Record) -> _Result:
             is_client = not isinstance(getattr(chosen, "cluster", None), str | None)

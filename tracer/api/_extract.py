@@ -17,12 +17,12 @@ from tracer.exporters import writing
 from tracer.exporters.subject import open_subject
 from tracer.extraction import Extracted
 from tracer.extraction import script as scripts
-from tracer.extraction.cutting import Case, Cutter, find_nodes, values_in_bodies, write_test_data
+from tracer.extraction.cutting import Case, Cutter, find_nodes, values_in_bodies
 from tracer.extraction.faults import Crash, Fault, Finding, Overflow, Runner, Side, Slower, Wrong
 from tracer.extraction.reduction import Reduction
 from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model
 from tracer.graph.operators import has_rounded_weights
-from tracer.inputs.feedset import FeedSet
+from tracer.inputs.feedset import FeedSet, write_test_data
 from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
 from tracer.interpreter.values import from_tensor
 from tracer.quantization.runnable import runnable_form
@@ -69,8 +69,9 @@ def extract_part(call: ExtractArguments, model: Model, paths: list[Path]) -> Ext
             path.mkdir(exist_ok=True)
         file = path if path.suffix == ".onnx" else path / "model.onnx"
         writing.write(proto, file, force=call.force)
-        write_test_data(file.parent / "test_data_set_0", proto, values)
-        written += [file, file.parent / "test_data_set_0"]
+        graph, data = proto.graph, file.parent / "test_data_set_0"
+        write_test_data(data, graph.input, graph.output, values)
+        written += [file, data]
     notes = (*model.notes, *feedset.notes)
     return Extracted(model.name, len(model.nodes), len(nodes), tuple(written), notes=notes)
 

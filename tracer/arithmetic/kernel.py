@@ -16,7 +16,7 @@ from tracer.graph.loading import open_model
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.operators import registry_of
 from tracer.interpreter.plan import Planner, Step
-from tracer.support.types import Array
+from tracer.support.types import Array, map_values
 
 Inputs = Mapping[str, Array]
 """What a graph computes for a kernel, by name."""
@@ -288,14 +288,11 @@ def share_of_equal(replay: Replay, kernel: Kernel, rule: Rule) -> float:
 def parts(value: Any) -> list[Array]:
     """Returns the tensors of a value: those of a sequence in turn, the keys and values of a map.
 
-    Text has a type of a fixed width, so that its bytes say what it is. Python's floats, the values
-    of maps, are float32.
+    Text has a type of a fixed width, so that its bytes say what it is.
     """
     if isinstance(value, dict):
         keys = sorted(value)  # a map has no order
-        numbers = np.array([value[key] for key in keys])
-        is_double = numbers.dtype == np.float64
-        return [np.array(keys), numbers.astype(np.float32) if is_double else numbers]
+        return [np.array(keys), map_values(value, keys)]
     if isinstance(value, list):
         return [part for each in value for part in parts(each)]
     array = np.asarray(value)

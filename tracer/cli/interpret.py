@@ -294,16 +294,10 @@ class _Writer:
         return made
 
     def _folder(self, path: Path, feedset: FeedSet, values: Mapping[str, Any]) -> None:
-        from tracer.interpreter.values import to_proto
+        from tracer.inputs.feedset import write_test_data
 
-        path.mkdir(exist_ok=True)
-        for index, value in enumerate(self._model.inputs):
-            if value.name in feedset.feeds:
-                proto = to_proto(feedset.feeds[value.name], value.type, value.name)
-                write_atomically(path / f"input_{index}.pb", proto.SerializeToString())
-        for index, value in enumerate(self._model.graph.output):
-            proto = to_proto(values[value.name], value.type, value.name)
-            write_atomically(path / f"output_{index}.pb", proto.SerializeToString())
+        known = {**feedset.feeds, **values}
+        write_test_data(path, self._model.inputs, self._model.graph.output, known)
 
     def _npz(self) -> bytes:
         """Returns the outputs of all batches, joined along the first axis."""

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,7 @@ from tracer.graph.stored_weights import is_large
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Observer
-from tracer.interpreter.values import Value, to_proto, type_proto
-from tracer.support.files import write_atomically
+from tracer.interpreter.values import Value, type_proto
 from tracer.support.types import Array
 from tracer.text import suggest
 
@@ -209,12 +207,3 @@ def find_nodes(model: Model, nodes: Sequence[str], modules: Sequence[str]) -> li
     if len({node.scope.path for node in chosen}) > 1:
         raise UsageError("the nodes are of several graphs", "Name nodes of one body, or its owner.")
     return chosen
-
-
-def write_test_data(folder: Path, proto: onnx.ModelProto, values: Mapping[str, Value]) -> None:
-    """Writes `input_i.pb` and `output_i.pb` for the inputs and outputs of a model to `folder`."""
-    folder.mkdir(exist_ok=True)
-    for kind, declared in (("input", proto.graph.input), ("output", proto.graph.output)):
-        for index, info in enumerate(declared):
-            stored = to_proto(values[info.name], info.type, info.name)
-            write_atomically(folder / f"{kind}_{index}.pb", stored.SerializeToString())

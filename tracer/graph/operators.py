@@ -40,6 +40,8 @@ QONNX_DOMAINS = frozenset({QONNX_DOMAIN, "onnx.brevitas", "finn.custom_op.genera
 """All names of QONNX's domain; older files have the others."""
 MICROSOFT = "com.microsoft"
 """The domain of onnxruntime's own operators."""
+CLASSICAL = "ai.onnx.ml"
+"""ONNX's domain of classical models, whose weights and tables are attributes."""
 TWINS = frozenset({f"{MICROSOFT}.QuantizeLinear", f"{MICROSOFT}.DequantizeLinear"})
 """Operators of ONNX that onnxruntime has in its own domain too: for 16 bits before opset 21."""
 

@@ -15,6 +15,7 @@ from tracer.containment import activity, memory
 from tracer.errors import InputError, LimitError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model, Scope, bodies, encoded, graphs
+from tracer.graph.operators import CLASSICAL
 from tracer.graph.tensor_type import TensorType, refined
 from tracer.support.types import Array
 
@@ -42,10 +43,6 @@ _ROOM, _ROOM_OF_A_BYTE = 256 << 20, 64
 
 _SMALL = 64
 """Weights and lists of up to so many elements keep their values: shapes, axes, pads, sizes."""
-
-
-_TABLES = "ai.onnx.ml"
-"""The domain of operators whose attributes are tables, of a forest of millions of nodes as well."""
 
 
 @dataclass(frozen=True)
@@ -290,7 +287,7 @@ def _light(node: onnx.NodeProto) -> onnx.NodeProto:
 
     Copies of a forest's tables of millions of nodes would take most of the time and memory.
     """
-    if node.domain != _TABLES and node.op_type != "Constant":
+    if node.domain != CLASSICAL and node.op_type != "Constant":
         return node
     large = {
         each.name

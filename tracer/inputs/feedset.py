@@ -5,7 +5,7 @@ import re
 import struct
 import zipfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,8 @@ from tracer.errors import InputError, LimitError, UsageError, locate_errors, ref
 from tracer.graph import shape_inference, tensor_type
 from tracer.graph.model import Model, Node
 from tracer.graph.shape_inference import symbol_sizes
-from tracer.support.files import read_regular
+from tracer.interpreter.values import to_proto
+from tracer.support.files import read_regular, write_atomically
 from tracer.support.temporary import is_temporary
 
 Feeds: TypeAlias = Mapping[str, Any]
@@ -248,6 +249,21 @@ def read_outputs(model: Model, path: Path) -> Feeds:
     files = {value.name: path / f"output_{i}.pb" for i, value in enumerate(model.graph.output)}
     declared = {value.name: value for value in model.graph.output}
     return {n: _read_proto(file, declared[n]) for n, file in files.items() if file.exists()}
+
+
+def write_test_data(
+    folder: Path,
+    inputs: Iterable[onnx.ValueInfoProto],
+    outputs: Iterable[onnx.ValueInfoProto],
+    values: Mapping[str, Any],
+) -> None:
+    """Writes a test_data_set: `input_K.pb` and `output_K.pb`, of the K-th that has a value."""
+    folder.mkdir(exist_ok=True)
+    for kind, declared in (("input", inputs), ("output", outputs)):
+        for index, value in enumerate(declared):
+            if value.name in values:
+                proto = to_proto(values[value.name], value.type, value.name)
+                write_atomically(folder / f"{kind}_{index}.pb", proto.SerializeToString())
 
 
 def test_data_sets(folder: Path) -> list[Path]:

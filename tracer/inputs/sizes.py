@@ -27,6 +27,7 @@ from tracer.text import CHOSEN, suggest
 Declared: TypeAlias = Mapping[str, tuple[tensor_type.Dim, ...]]
 """The shape of each tensor input that has a rank, by name."""
 _BATCH = re.compile(r"(?i)^(n|b|bs|batch.*|.*batch(_?size)?)$")
+_OF_A_BATCH = re.compile(r"(?i)batch")
 _GENERATED = re.compile(r"^(s\d+|unk__\d+|.*_dynamic_axes_\d+)$")
 """Symbols that torch and tf2onnx make up, another one for each dimension."""
 _MOST_DIRECTIONS = 8
@@ -143,7 +144,7 @@ def batch_axes(declared: Declared) -> dict[str, int]:
     leading = [d for shape in declared.values() for d in shape[:1] if isinstance(d, str)]
     batches = {*[*filter(_BATCH.match, symbols), *leading][:1]}
     inner = {d for shape in declared.values() for d in shape[int(len(shape) > 1) :]}
-    for alike in (_GENERATED, re.compile("(?i)batch")):
+    for alike in (_GENERATED, _OF_A_BATCH):
         if any(map(alike.search, batches)):
             batches.update(each for each in leading if alike.search(each) and each not in inner)
     axes = {}

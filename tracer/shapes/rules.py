@@ -26,7 +26,6 @@ from tracer.shapes.known import (
 )
 from tracer.support.types import Array
 
-_ML_DOMAIN = "ai.onnx.ml"
 _STANDARD = Rules(dict.fromkeys(("GroupNormalization", "MeanVarianceNormalization"), like_first))
 """Rules of operators for which onnx's inference is wrong, or stops early.
 
@@ -47,10 +46,10 @@ _TWINS = {
     (operators.MICROSOFT, "GridSample"): ("GridSample", 2),
     (operators.MICROSOFT, "MatMulIntegerToFloat"): ("MatMul", 2),
     **{(operators.MICROSOFT, each): _KEEPS_SHAPE for each in _LIKE_INPUT},
-    (_ML_DOMAIN, "Imputer"): _KEEPS_SHAPE,
+    (operators.CLASSICAL, "Imputer"): _KEEPS_SHAPE,
     **{(operators.QONNX_DOMAIN, each): _KEEPS_SHAPE for each in operators.QUANTIZERS},
 }
-_TO_FLOATS = frozenset({(_ML_DOMAIN, "Normalizer"), (_ML_DOMAIN, "Scaler")})
+_TO_FLOATS = frozenset({(operators.CLASSICAL, "Normalizer"), (operators.CLASSICAL, "Scaler")})
 """Operators whose output is of floats, with the shape of the input."""
 _VERSION = 17
 """Version of the standard operators that these were made after; their shapes have not changed."""
@@ -84,7 +83,7 @@ def outputs(
 
 def rule_of(node: Node, version: int) -> Rule | None:
     """Returns our rule of an operator that onnx does not know at this version, or has wrong."""
-    if node.domain == _ML_DOMAIN:
+    if node.domain == operators.CLASSICAL:
         return _ML.get(node.op_type)
     if node.domain not in ("", operators.MICROSOFT):
         return None

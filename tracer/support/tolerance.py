@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from tracer.support.arguments import amount, check_arguments, maybe
-from tracer.support.types import Array, type_text
+from tracer.support.types import Array, map_values, type_text
 
 _STEPS = 1024
 """Roundings of float32 and float64 that one operator may be off by. Sums of some thousand terms in
@@ -122,9 +122,7 @@ def compare(
     `precision` of None is that of one operator which computes in the type of `theirs`.
     """
     if isinstance(ours, dict) and isinstance(theirs, dict) and ours.keys() == theirs.keys():
-        arrays = (np.array([each[key] for key in theirs]) for each in (ours, theirs))
-        # Python's floats are float32 in ONNX's maps
-        ours, theirs = (a.astype(np.float32) if a.dtype == np.float64 else a for a in arrays)
+        ours, theirs = map_values(ours, theirs), map_values(theirs, theirs)
     if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         pairs = zip(ours, theirs, strict=True)
         return worst([compare(a, b, tolerance, precision) for a, b in pairs])

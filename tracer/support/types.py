@@ -1,5 +1,6 @@
 """Types of arrays for annotations, and the type of a value as text."""
 
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -29,3 +30,9 @@ def type_text(value: Any) -> str:
     if isinstance(value, list):
         return f"sequence of {len(value)}"
     return "nothing" if value is None else type(value).__name__
+
+
+def map_values(value: Mapping[Any, Any], keys: Iterable[Any]) -> Array:
+    """Returns the values of a map by `keys`; Python's floats are float32, as in ONNX's maps."""
+    array = np.array([value[key] for key in keys])
+    return array.astype(np.float32) if array.dtype == np.float64 else array

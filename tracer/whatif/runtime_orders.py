@@ -30,6 +30,7 @@ from tracer.arithmetic.replays import KnownRules
 from tracer.arithmetic.runs import SavedGraph
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model
+from tracer.graph.operators import CONVOLUTIONS
 from tracer.host import cores
 from tracer.inputs.feedset import Feeds
 from tracer.records import environment
@@ -40,7 +41,6 @@ _BYTES = {
     "MatMulIntegerToFloat": 1, "DynamicQuantizeMatMul": 1,
 }  # fmt: skip
 """The input with the weights, of kernels that add products of bytes."""
-_CONVOLUTIONS = ("Conv", "FusedConv", "QLinearConv", "ConvInteger")
 
 
 class Found(NamedTuple):
@@ -216,7 +216,7 @@ def order_of_floats(own: Kernel, kernel: Kernel, facts: Mapping[str, Any]) -> Ke
 
 def _terms(own: Kernel) -> Terms:
     weights = own.shape(1) or ()
-    if own.op_type in _CONVOLUTIONS:
+    if own.op_type in CONVOLUTIONS:
         return Terms(weights[1], weights[2:])
     turned = len(weights) > 1 and not own.attributes.get("transB")
     return Terms(weights[-2] if turned else weights[-1])

@@ -16,10 +16,9 @@ from tracer.analyzers.cost.count import (
 )
 from tracer.analyzers.cost.rules import reduction
 from tracer.analyzers.cost.rules.elementwise import PER_ELEMENT
-from tracer.graph.operators import MICROSOFT
+from tracer.graph.operators import CLASSICAL, MICROSOFT
 from tracer.support.types import Array
 
-_ML = "ai.onnx.ml"
 _LEAF = -1
 """The row of a leaf."""
 
@@ -44,14 +43,14 @@ _NORMS = {"MAX": Count(other=2), "L1": Count(adds=1, other=2), "L2": Count(macs=
 
 # tables, selections, and maps
 counts("CastMap", "CategoryMapper", "DictVectorizer", "FeatureVectorizer", "LabelEncoder",
-       "OneHotEncoder", "ZipMap", domain=_ML)(no_work)  # fmt: skip
-counts("ArrayFeatureExtractor", domain=_ML, moves=selects, settings=(1,))(no_work)
+       "OneHotEncoder", "ZipMap", domain=CLASSICAL)(no_work)  # fmt: skip
+counts("ArrayFeatureExtractor", domain=CLASSICAL, moves=selects, settings=(1,))(no_work)
 
-counts("Binarizer", "Imputer", domain=_ML)(per_output(Count(other=1)))  # a comparison
-counts("Scaler", domain=_ML)(per_output(Count(adds=1, muls=1)))
+counts("Binarizer", "Imputer", domain=CLASSICAL)(per_output(Count(other=1)))  # a comparison
+counts("Scaler", domain=CLASSICAL)(per_output(Count(adds=1, muls=1)))
 
 
-@counts("Normalizer", domain=_ML)
+@counts("Normalizer", domain=CLASSICAL)
 def _normalizer(op: Operation) -> Count:
     """Divides by the largest value, the sum of sizes, or the root of the sum of squares."""
     elements, rows = op.input(0).size, _rows(op)
@@ -60,7 +59,9 @@ def _normalizer(op: Operation) -> Count:
     return _NORMS[norm] * elements + roots
 
 
-@counts("LinearClassifier", "LinearRegressor", domain=_ML, learned=("coefficients", "intercepts"))
+@counts(
+    "LinearClassifier", "LinearRegressor", domain=CLASSICAL, learned=("coefficients", "intercepts")
+)
 def _linear(op: Operation) -> Count:
     weights, shifts = len(op.numbers("coefficients")), len(op.numbers("intercepts"))
     features = max(op.input(0).shape[-1], 1)
@@ -70,7 +71,7 @@ def _linear(op: Operation) -> Count:
 
 
 @counts(
-    "SVMClassifier", "SVMRegressor", domain=_ML,
+    "SVMClassifier", "SVMRegressor", domain=CLASSICAL,
     learned=("support_vectors", "coefficients", "rho", "prob_a", "prob_b"),
 )  # fmt: skip
 def _support_vectors(op: Operation) -> Count:
@@ -85,7 +86,7 @@ def _support_vectors(op: Operation) -> Count:
     return (kernels + sums) * _rows(op)
 
 
-@counts("TreeEnsembleClassifier", "TreeEnsembleRegressor", domain=_ML)
+@counts("TreeEnsembleClassifier", "TreeEnsembleRegressor", domain=CLASSICAL)
 def _trees_of_columns(op: Operation) -> Count:
     names = "nodes_treeids", "nodes_nodeids", "nodes_truenodeids", "nodes_falsenodeids"
     trees, nodes, *below = map(op.array, names)
@@ -104,7 +105,7 @@ def _trees_of_columns(op: Operation) -> Count:
     return _descents(op, children, np.where(is_leaf[first], _LEAF, first))
 
 
-@counts("TreeEnsemble", domain=_ML)
+@counts("TreeEnsemble", domain=CLASSICAL)
 def _trees(op: Operation) -> Count:
     names = (
         ("nodes_truenodeids", "nodes_trueleafs"),

@@ -172,3 +172,11 @@ def test_a_weight_that_a_loop_hands_to_every_step_is_that_of_its_reader(text, we
     owners = result.table["params"] > 0
     assert owners.sum() == 1
     assert "MatMul" in result.table.index[owners][0]
+
+
+@pytest.mark.parametrize("sequences", [-3, 0, 2, 100])
+def test_a_scan_may_claim_any_number_of_sequences(sequences):
+    text = SCAN.replace("num_scan_inputs = 1", f"num_scan_inputs = {sequences}")
+    model = loading.from_proto(parse(text, layers=np.ones((3, 4, 4), np.float32)))
+    types = shape_inference.infer(model, {"x": (1, 4)})
+    assert cost(TypedModel(model, types)).totals["params"] == (48 if sequences > 0 else 0)

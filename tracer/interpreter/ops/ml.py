@@ -12,19 +12,19 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
+from tracer.graph.operators import CLASSICAL
 from tracer.interpreter.operators import operator
 from tracer.interpreter.ops.arithmetic import sigmoid
 from tracer.interpreter.ops.softmax import softmax
 from tracer.support.types import Array
 
-_ML = "ai.onnx.ml"
 _UNKNOWN = "_Unused"
 _NAN = "NaN"
 """Stands for every NaN in a table of floats, which has no texts."""
 _Floats = Sequence[float] | None
 
 
-@operator("LabelEncoder", since=2, domain=_ML)
+@operator("LabelEncoder", since=2, domain=CLASSICAL)
 def label_encoder(
     X: Array,
     *, default_float: float = -0.0, default_int64: int = -1, default_string: str = _UNKNOWN,
@@ -55,7 +55,7 @@ def label_encoder(
     return _look_up(X, dict(zip(map(_hashable, keys), values, strict=True)), other, kind)
 
 
-@operator("LabelEncoder", domain=_ML)
+@operator("LabelEncoder", domain=CLASSICAL)
 def label_encoder_1(
     X: Array,
     *, classes_strings: Sequence[str] | None = None, default_int64: int = -1,
@@ -69,7 +69,7 @@ def label_encoder_1(
     return _look_up(X, table, default_int64, np.dtype(np.int64))
 
 
-@operator("DictVectorizer", domain=_ML)
+@operator("DictVectorizer", domain=CLASSICAL)
 def dict_vectorizer(
     X: Mapping[Any, Any],
     *, int64_vocabulary: Sequence[int] | None = None,
@@ -87,7 +87,7 @@ def dict_vectorizer(
     return np.array([X.get(key, 0) for key in keys], kind)
 
 
-@operator("ZipMap", domain=_ML)
+@operator("ZipMap", domain=CLASSICAL)
 def zip_map(
     X: Array,
     *, classlabels_int64s: Sequence[int] | None = None,
@@ -105,7 +105,7 @@ def zip_map(
     return [dict(zip(labels, row, strict=True)) for row in rows]
 
 
-@operator("Normalizer", domain=_ML)
+@operator("Normalizer", domain=CLASSICAL)
 def normalizer(X: Array, *, norm: str = "MAX") -> Array:
     """Divides each row by its largest element, or by its norm, in float32; not by 0.
 
@@ -150,7 +150,7 @@ _ZERO = 1e-7
 """SOFTMAX_ZERO leaves scores up to this size out."""
 
 
-@operator("SVMClassifier", domain=_ML)
+@operator("SVMClassifier", domain=CLASSICAL)
 def svm_classifier(
     X: Array,
     *, classlabels_ints: Sequence[int] | None = None,
