@@ -12,6 +12,7 @@ import onnx
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
+from tracer.executors.onnxruntime import sessions
 from tracer.graph.loading import open_model
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.operators import registry_of
@@ -96,9 +97,18 @@ class Kernel:
         return replace(self, node=node)
 
     def run(self, inputs: Inputs) -> list[Array]:
-        """Returns the outputs that onnxruntime computes from inputs by name."""
+        """Returns the outputs that onnxruntime computes from inputs by name.
+
+        Raises NotKnown if it refuses them.
+        """
         feeds = {name: np.asarray(inputs[name], order="C") for name in self.inputs}
-        outputs: list[Array] = self._session.run(None, feeds)
+        try:
+            outputs: list[Array] = self._session.run(None, feeds)
+        except Exception as error:
+            if not sessions.is_onnxruntimes(error):
+                raise
+            message = " ".join(str(error).split())
+            raise NotKnown(f"onnxruntime refuses random inputs: {message}") from error
         return outputs
 
     def draw(self, random: np.random.Generator, turn: int = 0) -> dict[str, Array]:
@@ -296,6 +306,8 @@ def parts(value: Any) -> list[Array]:
     if isinstance(value, list):
         return [part for each in value for part in parts(each)]
     array = np.asarray(value)
+    if array.dtype.kind == "V" or array.dtype.name.startswith("float8"):  # as onnxruntime has it
+        array = array.view(f"u{array.dtype.itemsize}")
     return [array.astype(np.str_) if array.dtype.hasobject else array]
 
 

@@ -19,14 +19,18 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(ctypes.util.find_library("m"))  # looking for it starts a program
 
 
-def _function(name: str, count: int = 1) -> Callable[..., Array]:
-    """Returns a function of `count` float32 arrays, which are broadcast."""
+def _function(name: str, count: int = 1, is_double: bool = False) -> Callable[..., Array]:
+    """Returns a function of `count` arrays, which are broadcast, as float32.
+
+    A function of doubles is rounded to float32 once.
+    """
 
     def apply(*arrays: Array) -> Array:
-        single = _library()[f"{name}f"]
-        single.restype, single.argtypes = ctypes.c_float, [ctypes.c_float] * count
+        own = _library()[name if is_double else f"{name}f"]
+        kind = ctypes.c_double if is_double else ctypes.c_float
+        own.restype, own.argtypes = kind, [kind] * count
         values = np.broadcast_arrays(*arrays)
-        results = map(single, *[each.ravel().tolist() for each in values])
+        results = map(own, *[each.ravel().tolist() for each in values])
         return np.fromiter(results, np.float32, values[0].size).reshape(values[0].shape)
 
     return apply
@@ -35,6 +39,6 @@ def _function(name: str, count: int = 1) -> Callable[..., Array]:
 exp, log, log1p = map(_function, ("exp", "log", "log1p"))
 sin, cos, tan = map(_function, ("sin", "cos", "tan"))
 asin, acos, atan = map(_function, ("asin", "acos", "atan"))
-sinh, cosh = map(_function, ("sinh", "cosh"))
+sinh, cosh, tanh = map(_function, ("sinh", "cosh", "tanh"))
 asinh, acosh, atanh = map(_function, ("asinh", "acosh", "atanh"))
-power = _function("pow", 2)
+power, power_of_doubles = _function("pow", 2), _function("pow", 2, is_double=True)

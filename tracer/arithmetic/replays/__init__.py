@@ -25,7 +25,6 @@ from onnx import helper
 
 from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Replay, Rule, reveal
 from tracer.errors import ModelError
-from tracer.executors.onnxruntime import sessions
 from tracer.interpreter.compiled_code import loaded
 from tracer.support.files import cached_file, read_cached, store_in_cache
 from tracer.support.types import Array
@@ -60,7 +59,7 @@ INTERPRETED = _Interpreted()
 
 @dataclass(frozen=True)
 class Floats:
-    """A replay for kernels of float32, whose other types the interpreter replays."""
+    """A replay for float32; the interpreter replays other types, and tensors without numbers."""
 
     replay_of_floats: Replay
 
@@ -77,7 +76,8 @@ class Floats:
         name = kernel.node.input[0]
         stored = kernel.constants.get(name)
         dtype = kernel.inputs[name][0] if stored is None else stored.dtype
-        return self.replay_of_floats if dtype == np.float32 else INTERPRETED
+        is_empty = 0 in (kernel.shape(0) or ())
+        return self.replay_of_floats if dtype == np.float32 and not is_empty else INTERPRETED
 
 
 def of_floats(replays: Mapping[str, Replay]) -> dict[str, Replay]:
@@ -187,11 +187,8 @@ def _reveal(kernel: Kernel) -> Rule:
         return reveal(replay_of(kernel.node.domain, kernel.op_type), kernel)
     except ModelError as error:
         raise NotKnown("neither a rule nor tracer's interpreter has the operator") from error
-    except Exception as error:
-        if not sessions.is_onnxruntimes(error):
-            raise
-        message = " ".join(str(error).split())
-        raise NotKnown(f"onnxruntime refuses random inputs: {message}") from error
+    except ValueError as error:
+        raise NotKnown(f"no rule computes its shapes: {error}") from error
 
 
 def _read(file: Path) -> dict[str, Rule]:

@@ -44,7 +44,8 @@ Operate = Callable[[Kernel, Mapping[str, Any], Sequence[Any]], tuple[Heads, Arra
 """From a kernel, its facts and inputs to heads of query, key and value, and what scores are
 increased by."""
 _ROTARY_SAMPLES = 20
-_NOT_KNOWN = ("softcap", "softmax_precision")
+_STEPS = "products", "capped", "masked", "shares"
+"""What scores may be when a node gives them out."""
 _WINDOWS = ("left_window_size", "right_window_size")
 _ONNX_INPUTS = 7
 
@@ -115,14 +116,19 @@ def attend(facts: Facts, heads: Heads, added: Array | None, hidden: Array | None
     if hidden is not None:
         scores = np.where(hidden, _LOWEST, scores)
     if facts["end"] == "softmax":
-        rows = np.ascontiguousarray(scores).reshape(-1, scores.shape[-1])
-        shares = np.empty_like(rows)
-        _kernels().softmax(rows, facts["lanes"] > 8, False, shares)
-        return joined_heads(product(facts["values"][0], shares.reshape(scores.shape), value))
+        return joined_heads(product(facts["values"][0], _shares(facts, scores), value))
     sums, totals = _unnormalised(facts, scores, value)
     divisors = totals.reshape(*scores.shape[:3], 1)
     quotients = sums / divisors if facts["end"] == "quotient" else sums * (_ONE / divisors)
     return joined_heads(quotients)
+
+
+def _shares(facts: Facts, scores: Array) -> Array:
+    """Returns the softmax of scores over the keys."""
+    rows = np.ascontiguousarray(scores).reshape(-1, scores.shape[-1])
+    shares = np.empty_like(rows)
+    _kernels().softmax(rows, facts["lanes"] > 8, False, shares)
+    return shares.reshape(scores.shape)
 
 
 def _unnormalised(facts: Facts, scores: Array, value: Array) -> tuple[Array, Array]:
@@ -308,26 +314,43 @@ def _parts(kernel: Kernel, x: Array, pairs: int) -> tuple[Array, slice, slice]:
 
 
 class _OnnxAttention:
-    """What is added to scores is the term that their products begin with."""
+    """What is added to scores is the term that their products begin with, or follows a cap.
+
+    `shown` tells which step's scores are an output.
+    """
 
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
-        own = kernel.attributes
-        is_other = any(own.get(name) for name in _NOT_KNOWN) or len(kernel.node.output) > 3
-        if is_other or any(own.get(name, -1) >= 0 for name in _WINDOWS) or kernel.shape(6):
-            raise NotKnown("caps, windows, lengths and scores as an output are not known")
+        if any(kernel.attributes.get(name, -1) >= 0 for name in _WINDOWS):
+            raise NotKnown("windows are not known")
         heads, added = _operands(kernel, kernel.values(kernel.draw(np.random.default_rng(0))))
         shapes, scale = [each.shape[2:] for each in heads], scale_of(kernel, heads[0])
-        yield from rules_of_heads(shapes, scale, ["softmax"], added is not None)
+        steps = _STEPS if len(kernel.node.output) > 3 else _STEPS[:1]
+        for folds in (True, False) if added is not None else (False,):
+            for rule in rules_of_heads(shapes, scale, ["softmax"], folds):
+                yield from (Rule(rule.text, {**rule.facts, "shown": step}) for step in steps)
 
     def replay(
         self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
     ) -> list[Array]:
         values = kernel.values(inputs)
-        heads, added = _operands(kernel, values)
-        output = attend(facts, heads, added)
-        if values[0] is not None and values[0].ndim == 4:
-            output = split_heads(output, heads[0].shape[1])
-        outputs = output, *heads[1:]
+        (query, key, value), added = _operands(kernel, values)
+        term = added if facts.get("folds") else None
+        scores = product(facts["scores"], query, key.swapaxes(2, 3), term)
+        shown = {"products": scores}
+        cap = np.float32(kernel.attributes.get("softcap", 0))
+        if cap:
+            scores = cap * c_library.tanh(scores / cap)
+        shown["capped"] = scores
+        if added is not None and term is None:
+            scores = scores + added
+        if len(values) == _ONNX_INPUTS and values[-1] is not None:
+            padding = np.arange(scores.shape[3]) >= values[-1].reshape(-1, 1, 1, 1)
+            scores = np.where(padding, _LOWEST, scores)
+        shown["masked"], shown["shares"] = scores, _shares(facts, scores)
+        output = product(facts["values"][0], shown["shares"], value)
+        if values[0].ndim == 3:
+            output = joined_heads(output)
+        outputs = output, key, value, shown[facts.get("shown", "products")]
         return [v for name, v in zip(kernel.node.output, outputs, strict=False) if name]
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from tracer.arithmetic.functions import c_library, mlas, packets
 from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
-from tracer.arithmetic.replays import of_floats
+from tracer.arithmetic.replays import ROUNDED, of_floats
 from tracer.support.types import Array
 
 _F = np.float32
@@ -202,6 +202,36 @@ class _Extremes:
         return [out]
 
 
+class _Where:
+    """A choice is the sum of two that are 0 elsewhere: a -0 of the first becomes 0.
+
+    Source: onnxruntime's `core/providers/cpu/tensor/where_op.cc`.
+    """
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        yield ROUNDED
+        yield Rule("moved; a -0 of the first becomes 0", {"loses_sign": True})
+
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
+        if not facts:
+            return kernel.interpret(inputs)
+        condition, first, second = kernel.values(inputs)
+        chosen, other = np.where(condition, first, 0), np.where(condition, 0, second)
+        return [np.where(chosen != 0, chosen, other).astype(first.dtype)]
+
+
+class _Range:
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        yield Rule("the step is added to each number for the next")
+
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
+        start, _, step = (np.ravel(value)[0] for value in kernel.values(inputs))
+        (out,) = kernel.interpret(inputs)
+        terms = np.full(len(out), step)
+        terms[:1] = start
+        return [np.add.accumulate(terms)]
+
+
 def _composed(form: Callable[[ModuleType, Array, Mapping[str, Any]], Array]) -> Elementwise:
     """An operator that is written with exp, log …, by vectors or by the C library."""
     return Elementwise("in vectors", partial(form, packets), partial(form, c_library))
@@ -237,7 +267,7 @@ _QUOTIENT = "a quotient of polynomials with fused multiply-add"
 _POLYNOMIAL = "a polynomial with fused multiply-add"
 _LIBRARY = ("tan", "sinh", "cosh", "asinh", "acosh", "atanh")
 _VECTORS = ("log", "sin", "cos", "asin", "acos", "atan")
-REPLAYS = of_floats({
+REPLAYS = {"Where": _Where(), **of_floats({
     "Exp": _plain(_POLYNOMIAL, mlas.exp),
     "Erf": _plain(_POLYNOMIAL, mlas.erf),
     "Tanh": _plain(_QUOTIENT, mlas.tanh),
@@ -259,6 +289,7 @@ REPLAYS = of_floats({
     "Swish": _swish(1),
     "Softsign": _plain("a product with the reciprocal", softsign),
     "Pow": Elementwise("squares and cubes by products, others by the C library", _power),
+    "Range": _Range(),
     "Relu": _plain("0 below 0", relu),
     "Clip": Elementwise("limits outside them", clip),
     "Max": _Extremes(np.greater, -1),
@@ -270,4 +301,4 @@ REPLAYS = of_floats({
     "Mish": _composed(mish),
     **{name.capitalize(): _plain("the C library's", getattr(c_library, name)) for name in _LIBRARY},
     **{name.capitalize(): _vectors(name) for name in _VECTORS},
-})  # fmt: skip
+})}  # fmt: skip

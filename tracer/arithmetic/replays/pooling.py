@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
+from tracer.arithmetic.functions import c_library
+from tracer.arithmetic.kernel import Facts, Inputs, Kernel, Rule
 from tracer.arithmetic.replays import of_floats
 from tracer.arithmetic.replays.elementwise import is_plain
 from tracer.interpreter.numeric.windows import Window, window
@@ -48,8 +49,10 @@ class _Pooling:
 
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
         shape = kernel.shape(0)
-        if shape is None or len(kernel.node.output) > 1:
-            raise NotKnown("its indices are not known")
+        assert shape is not None
+        if len(kernel.node.output) > 1:
+            yield Rule(f"{_TEXTS['rows']}, with their places", {"way": "rows"})
+            return
         if self.has_blocks:
             for block in (16, 8):
                 if shape[1] % block == 0:
@@ -57,8 +60,10 @@ class _Pooling:
                     yield Rule(text, {"way": "rows", "block": block})
             return
         ways = ["lanes", "columns", "rows"] if len(shape) > 3 else ["lanes", "rows"]
+        slid = self._window(kernel, shape)
+        is_whole = slid.kernel == shape[2:] and not any(slid.before) and set(slid.out) == {1}
         for way in ways:
-            if way != "lanes" or self._window(kernel, shape).kernel == shape[2:]:
+            if way != "lanes" or is_whole:
                 yield Rule(_TEXTS[way], {"way": way})
 
     def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
@@ -78,7 +83,10 @@ class _Pooling:
             out = out / counts(shape[2:], slid, with_padding).astype(np.float32)
         if block > 1:
             out = np.moveaxis(out.reshape(shape[0], -1, block, *slid.out), 2, -1)
-        return [np.ascontiguousarray(out).reshape(*shape[:2], *slid.out)]
+        outputs = [np.ascontiguousarray(out).reshape(*shape[:2], *slid.out)]
+        if len(kernel.node.output) > 1:
+            outputs.append(kernel.interpret(inputs)[-1])
+        return outputs
 
     def _window(self, kernel: Kernel, shape: tuple[int, ...]) -> Window:
         if self.is_global:
@@ -132,6 +140,21 @@ class _Pooling:
         return np.asarray(total).reshape(-1, *slid.out)
 
 
+class _Norms(_Pooling):
+    """Roots of sums of powers. Source: onnxruntime's `core/providers/cpu/nn/pool_base.h`."""
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        yield Rule(f"powers in float64, rounded, {_TEXTS['rows']}; the root in float32")
+
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
+        (x,) = kernel.values(inputs)
+        slid, power = self._window(kernel, x.shape), kernel.attributes.get("p", 2)
+        powers = c_library.power_of_doubles(np.abs(x), np.float64(power))
+        sums = self._rows(powers.reshape(-1, *x.shape[2:]), slid, np.add)
+        roots = c_library.power(sums, np.float32(1) / np.float32(power))
+        return [roots.reshape(*x.shape[:2], *slid.out)]
+
+
 def _padded(maps: Array, slid: Window, axes: Any, fill: np.float32) -> Array:
     """Returns maps (N, *size) padded along some axes, as far as windows reach."""
     around = [(0, 0)] * maps.ndim
@@ -157,6 +180,8 @@ REPLAYS = of_floats(
         "AveragePool": _Pooling(is_max=False),
         "GlobalMaxPool": _Pooling(is_max=True, is_global=True),
         "GlobalAveragePool": _Pooling(is_max=False, is_global=True),
+        "LpPool": _Norms(is_max=False),
+        "GlobalLpPool": _Norms(is_max=False, is_global=True),
         **{
             f"com.microsoft.nchwc:{name}": _Pooling(
                 is_max="Max" in name, is_global="Global" in name, has_blocks=True

@@ -57,9 +57,9 @@ def _axes(kernel: Kernel) -> _Axes:
     if shape is None or (stored is None and kernel.shape(1) is not None):
         raise NotKnown("its axes are computed")
     given = attributes.get("axes", []) if stored is None else stored.tolist()
-    if not given and attributes.get("noop_with_empty_axes"):
-        raise NotKnown("it reduces no axis")
-    chosen = {axis % len(shape) for axis in given or range(len(shape))}
+    if not given and not attributes.get("noop_with_empty_axes"):
+        given = range(len(shape))
+    chosen = {axis % len(shape) for axis in given}
     keeps = attributes.get("keepdims", 1)
     out = [1 if n in chosen else size for n, size in enumerate(shape) if keeps or n not in chosen]
     long = [(n in chosen, size) for n, size in enumerate(shape) if size != 1] or [(True, 1)]

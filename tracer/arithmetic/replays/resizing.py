@@ -135,7 +135,7 @@ def _cubic(kernel: Kernel, x: Array, axes: list[_Axis]) -> Array:
     for axis in axes[::-1]:
         where = axis.sources(_coordinates(kernel))
         low = np.floor(where).astype(np.int64)
-        weights = _cubic_weights(where - low.astype(_F), a)
+        weights = cubic_weights(where - low.astype(_F), a)
         if skips:
             inside = [(low + tap >= 0) & (low + tap < axis.size) for tap in _TAPS]
             weights = [np.where(*pair, _F(0)) for pair in zip(inside, weights, strict=True)]
@@ -152,7 +152,7 @@ def _cubic(kernel: Kernel, x: Array, axes: list[_Axis]) -> Array:
     return x
 
 
-def _cubic_weights(s: Array, a: Any) -> list[Array]:
+def cubic_weights(s: Array, a: Any) -> list[Array]:
     """Returns the weights of Keys' cubic convolution at distances `s` from the number below."""
 
     def outer(t: Any) -> Any:

@@ -127,9 +127,9 @@ def running(ufunc: Any, neutral: int) -> Callable[..., Array]:
         at = int(axis.reshape(-1)[0])
         rows = np.moveaxis(x, at, 0)
         rows = np.flip(rows, 0) if reverse else rows
+        if exclusive:  # the neutral element is a term: 0 and -0 are 0
+            rows = np.concatenate([np.full_like(rows[:1], neutral), rows[:-1]])
         totals = ufunc.accumulate(rows, axis=0, dtype=x.dtype)
-        if exclusive:
-            totals = np.concatenate([np.full_like(totals[:1], neutral), totals[:-1]])
         totals = np.flip(totals, 0) if reverse else totals
         return np.moveaxis(totals, 0, at)
 
