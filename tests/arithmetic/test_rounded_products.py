@@ -18,31 +18,42 @@ from tracer.arithmetic.replays import replay_of
 from tracer.records.environment import cpu_flags
 
 CASES = [
-    (1, 128, 16, ""), (1, 224, 6, "zeros bias"), (5, 128, 18, "zeros"),
-    (3, 224, 20, "zeros bias"), (4, 96, 7, "bias"),
+    (1, 128, 16, "", 32), (1, 224, 6, "zeros bias", 32), (5, 128, 18, "zeros", 32),
+    (3, 224, 20, "zeros bias", 32), (4, 96, 7, "bias", 32),
+    (1, 448, 16, "zeros", 64), (5, 384, 18, "bias", 64),
+    (1, 384, 7, "", 128), (3, 640, 20, "zeros bias", 128), (4, 512, 9, "zeros", 256),
+    (1, 128, 9, "zeros", 32, 8), (3, 448, 8, "bias", 64, 8), (5, 384, 7, "", 128, 8),
 ]  # fmt: skip
-"""Rows, terms, columns and optional inputs."""
-WITH_AVX2 = "df92237d19d373c3 5a2b4cce43657e44 085cd4b692f5bbb8 24c2cf2518876414 0d4ad717c178b7e5"
+"""Rows, terms, columns, optional inputs, the size of blocks and the bits of weights."""
+WITH_AVX2 = """
+df92237d19d373c3 5a2b4cce43657e44 085cd4b692f5bbb8 24c2cf2518876414 0d4ad717c178b7e5
+e4d025a574bd65d7 c0ce1d3fabaf0f60 b892d291527767c1 d22a181253316e7e 5514a38700473e50
+1835685b179caecb 2d3f2e1365168d83 332a05ce62542282
+"""
 """Of each case, as valgrind's processor gave them, which has AVX2 and no more."""
 RULES = [
     {"blocks": 2, "zeros_first": True}, {"blocks": 1, "zeros_first": True},
     *[{"blocks": 2, "zeros_first": False}] * 3,
+    *[{"blocks": 1, "lanes": 8, "zeros_first": rows == 1, "together": True}
+      for rows, *_ in CASES[5:10]],
+    {"blocks": 2, "zeros_first": False},
+    *[{"blocks": 1, "lanes": 8, "zeros_first": False, "together": True}] * 2,
 ]  # fmt: skip
 LACKS_VNNI = "avx512f" in cpu_flags() and "avx512_vnni" not in cpu_flags()
 
 
-def make(rows, terms, columns, names):
-    random, blocks = np.random.default_rng(0), terms // 32
+def make(rows, terms, columns, names, block, bits=4):
+    random, blocks = np.random.default_rng(0), terms // block
     constants = {
-        "codes": random.integers(0, 256, (columns, blocks, 16)).astype(np.uint8),
+        "codes": random.integers(0, 256, (columns, blocks, block * bits // 8)).astype(np.uint8),
         "scales": random.uniform(0.01, 1, columns * blocks).astype(np.float32),
-        "zeros": random.integers(0, 256, columns * -(-blocks // 2)).astype(np.uint8),
+        "zeros": random.integers(0, 256, columns * -(-blocks * bits // 8)).astype(np.uint8),
         "bias": random.standard_normal(columns).astype(np.float32),
     }
     optional = [name if name in names else "" for name in ("zeros", "", "bias")]
     node = helper.make_node(
         "MatMulNBits", ["a", "codes", "scales", *optional], ["y"], domain="com.microsoft",
-        K=terms, N=columns, bits=4, block_size=32, accuracy_level=4,
+        K=terms, N=columns, bits=bits, block_size=block, accuracy_level=4,
     )  # fmt: skip
     given = {name: each for name, each in constants.items() if name in node.input}
     inputs = {"a": (np.dtype(np.float32), (rows, terms))}

@@ -199,90 +199,130 @@ def add_pairs(a: Any, b: Any, out: Any) -> None:
                     _add_pairs(sums, a[group, row, k], last, first, second)
 
 
-BLOCK = 32
 _ROW, _SCALES = read_only(types.int32), read_only(types.float32)
 _FLOATS, _CODES = read_only(types.float32, 2), read_only(types.int32, 2)
+_LANES = read_only(types.int64, 2)
 _FOLDED = 4
 """Columns whose lanes are folded together."""
 
 
-def _pairs_fit(codes: Any, scales: Any, sums: Any, bias: Any, out: Any, at_once: int) -> bool:
+def _pairs_fit(
+    codes: Any, scales: Any, sums: Any, bias: Any, out: Any, lanes: Any, together: int
+) -> bool:
     rows, columns = out.shape
-    blocks = scales[0].shape[1]
+    depth, blocks = codes[0].shape[1], scales[0].shape[1]
+    size = depth // max(blocks, 1)
+    corrected = sums[0].shape[1]
     return bool(
-        codes[0].shape == (rows, BLOCK * blocks) and codes[1].shape == (columns, BLOCK * blocks)
-        and all(pair[0].shape == (rows, blocks) and pair[1].shape == (columns, blocks)
-                for pair in (scales, sums))
-        and bias.size in (0, columns) and at_once in (1, 2, 4)
+        depth == size * blocks and all(each.shape[1] == 3 for each in lanes)
+        and len(lanes[0]) in (0, 8, 16) and len(lanes[1]) in (0, 8, 16)
+        and all(pair[0].shape == (rows, wide) and pair[1].shape == (columns, wide)
+                for pair, wide in ((codes, depth), (scales, blocks), (sums, corrected)))
+        and all((each >= 0).all() and each[:, 1:].max(initial=0) <= size - 4 for each in lanes)
+        and lanes[1][:, 0].max(initial=0) == 0 and bias.size in (0, columns)
     )  # fmt: skip
 
 
-@inlined(types.int64(_ROW, _ROW, types.intp))
-def _four(left: Any, right: Any, low: int) -> int:
-    """The sum of four products."""
+@inlined(types.int64(_ROW, _ROW, types.intp, types.int64, types.int64))
+def _some(left: Any, right: Any, low: int, first: int, second: int) -> int:
+    """The sum of four products from `first` on, and of four from `second` on, unless it is 0."""
     total = 0
-    for k in range(low, low + 4):
+    for k in range(low + first, low + first + 4):
         total += left[k] * right[k]
+    if second:
+        for k in range(low + second, low + second + 4):
+            total += left[k] * right[k]
     return total
 
 
-@inlined(types.void(_ROW, _ROW, *[_SCALES] * 2, *[vector_type(types.float32)] * 2, types.int64))
-def _fill(left: Any, right: Any, scales: Any, others: Any, held: Any, wide: Any, step: int) -> None:
-    """Adds all blocks of a row and a column to 8 lanes, `held`: a lane, four products of each.
+@inlined(types.void(
+    _ROW, _ROW, *[_SCALES] * 2, *[vector_type(types.float32)] * 2, repeat_type(_LANES, 2),
+    types.int64,
+))  # fmt: skip
+def _fill(
+    left: Any, right: Any, scales: Any, others: Any, held: Any, wide: Any, lanes: Any, at_once: int
+) -> None:
+    """Adds all blocks of a row and a column to 16 lanes, `wide`, and these to 8, `held`.
 
-    With a `step`, twice as many blocks at once are first added to 8 `step` lanes, `wide`, two lanes
-    of a block (of four blocks: 0, 2, 0, 2, 1, 3, 1, 3), and eight products to a lane.
+    A row of the first `lanes` tells which of the blocks `at_once` a lane adds, and where its
+    products begin. The blocks that are left are added as the second tell, to `wide` if they are 16.
     """
-    whole = scales.size // (2 * step) * 2 * step if step else 0
+    groups, last = lanes
+    size = left.size // max(scales.size, 1)
+    whole = scales.size // at_once * at_once if at_once else 0
     wide[:] = 0
-    for first in range(0, whole, max(2 * step, 1)):
-        for lane in range(8 * step):
-            block = first + step * (lane // 2 % 2) + lane // 8
-            low = BLOCK * block + 16 * (lane // 4 % 2) + 8 // step * (lane % 2)
-            total = _four(left, right, low) + _four(left, right, low + 4 * step)
+    for first in range(0, whole, max(at_once, 1)):
+        for lane in range(len(groups)):
+            block = first + groups[lane, 0]
+            total = _some(left, right, size * block, groups[lane, 1], groups[lane, 2])
             wide[lane] = fused(np.float32(total), scales[block] * others[block], wide[lane])
-    for lane in range(8):
-        held[lane] = wide[lane] + wide[lane + 8]
+    is_wide = len(last) > len(held)
+    if not is_wide:
+        for lane in range(8):
+            held[lane] = wide[lane] + wide[lane + 8]
     for block in range(whole, scales.size):
         scale = scales[block] * others[block]
+        for lane in range(len(last)):
+            total = _some(left, right, size * block, last[lane, 1], last[lane, 2])
+            if is_wide:
+                wide[lane] = fused(np.float32(total), scale, wide[lane])
+            else:
+                held[lane] = fused(np.float32(total), scale, held[lane])
+    if is_wide:
         for lane in range(8):
-            total = _four(left, right, BLOCK * block + 4 * lane)
-            held[lane] = fused(np.float32(total), scale, held[lane])
+            held[lane] = wide[lane] + wide[lane + 8]
 
 
-@inlined(types.float32(vector_type(types.float32), types.boolean))
-def _fold(held: Any, together: bool) -> Any:
-    """The sum of 8 lanes, as that of four columns `together` or of a column alone."""
-    if together:
-        low = ((held[0] + held[1]) + held[2]) + held[3]
-        return low + (((held[4] + held[5]) + held[6]) + held[7])
+@inlined(types.float32(vector_type(types.float32)))
+def _fold(held: Any) -> Any:
+    """The sum of 8 lanes, half of which are added to the others in turn."""
     even = (held[0] + held[4]) + (held[2] + held[6])
     return even + ((held[1] + held[5]) + (held[3] + held[7]))
+
+
+@inlined(types.float32(vector_type(types.float32)))
+def _fold_fours(lanes: Any) -> Any:
+    """The sum of 8 or 16 lanes, as those of four columns are added together: by fours first."""
+    low = ((lanes[0] + lanes[1]) + lanes[2]) + lanes[3]
+    high = ((lanes[4] + lanes[5]) + lanes[6]) + lanes[7]
+    if lanes.size > 8:
+        low += ((lanes[8] + lanes[9]) + lanes[10]) + lanes[11]
+        high += ((lanes[12] + lanes[13]) + lanes[14]) + lanes[15]
+    return low + high
 
 
 @entry(_pairs_fit,
     types.void(
         repeat_type(_CODES, 2), repeat_type(_FLOATS, 2), repeat_type(_FLOATS, 2),
-        read_only(types.float32), types.Array(types.float32, 2, "C"), types.int64,
+        read_only(types.float32), types.Array(types.float32, 2, "C"), repeat_type(_LANES, 2),
+        types.int64,
     ))  # fmt: skip
-def rounded_products(codes: Any, scales: Any, sums: Any, bias: Any, out: Any, at_once: int) -> None:
-    """Computes `out` (M, N) of codes (M, 32 B) and (N, 32 B), and scales (M, B) and (N, B).
+def rounded_products(
+    codes: Any, scales: Any, sums: Any, bias: Any, out: Any, lanes: Any, together: int
+) -> None:
+    """Computes `out` (M, N) of codes (M, K) and (N, K), and scales (M, B) and (N, B) of blocks.
 
     `sums` are the scaled sums of the activations of a block, and minus the scaled zero points of
-    the weights, in the shapes of the scales; their product is added last. One, two or four blocks
-    are added `at_once`, the latter in 16 lanes, others in 8.
+    the weights; their product is added last. `lanes` tell which products a lane adds of whole
+    groups of blocks, and of the blocks that are left, as in `_fill`. From the row `together` on,
+    lanes of four columns are folded together, before and of columns that are left by halves.
     """
     rows, columns = out.shape
     wide, held = np.empty(16, np.float32), np.empty(8, np.float32)
+    at_once = 0
+    for lane in range(len(lanes[0])):
+        at_once = max(at_once, lanes[0][lane, 0] + 1)
     for m in range(rows):
         for n in range(columns):
             pair = codes[0][m], codes[1][n]
-            _fill(*pair, scales[0][m], scales[1][n], held, wide, at_once // 2)
-            result = _fold(held, n < columns // _FOLDED * _FOLDED)
+            _fill(*pair, scales[0][m], scales[1][n], held, wide, lanes, at_once)
+            result = _fold(held)
+            if m >= together and n < columns // _FOLDED * _FOLDED:
+                result = _fold_fours(held if len(lanes[1]) == 8 else wide)
             if bias.size:
                 result += bias[n]
             last = np.float32(0)
-            for block in range(scales[0].shape[1]):
+            for block in range(sums[0].shape[1]):
                 last = fused(sums[0][m, block], sums[1][n, block], last)
             out[m, n] = result + last
 

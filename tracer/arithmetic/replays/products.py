@@ -25,7 +25,7 @@ _LEAST_SAMPLES, _MOST_SAMPLES = 16, 160
 _MOST_SECONDS = 20.0
 """Time for the probes of one element."""
 _PACKED_SAMPLES = 24
-_ROUNDED_BLOCK = 32
+_LEAST_BLOCK = 32
 _ROUNDED = (
     "activations rounded to 8 bits, exact sums of {products} products in {lanes} lanes with fused "
     "multiply-add, zero points {when}"
@@ -175,9 +175,10 @@ class _PackedProducts:
             raise NotKnown("groups of weights are not known")
         product = _product(kernel, kernel.draw(np.random.default_rng(0)))
         if product.rounds_activations:
-            if (product.weights.bits, product.weights.block) != (4, _ROUNDED_BLOCK):
-                raise NotKnown("activations are rounded to 8 bits, in blocks of another size")
-            yield from _rules_of_rounded(kernel)
+            bits, block = product.weights.bits, product.weights.block
+            if bits not in (4, 8) or block < _LEAST_BLOCK:
+                raise NotKnown(f"rounded activations and {bits} bits in blocks of {block}")
+            yield from _rules_of_rounded(kernel, block)
             return
         random = np.random.default_rng(0)
         drawn = kernel.with_constants(
@@ -208,8 +209,18 @@ def _product(kernel: Kernel, inputs: Inputs) -> PackedProduct:
     return packed_product(*values, **kernel.attributes)
 
 
-def _rules_of_rounded(kernel: Kernel) -> Iterator[Rule]:
+def _rules_of_rounded(kernel: Kernel, block: int) -> Iterator[Rule]:
     """Yields the rules of AVX-512 and AVX2: a single row has another kernel with AVX2."""
+    if block > _LEAST_BLOCK:
+        pair = 2 if block == 2 * _LEAST_BLOCK else 1
+        for blocks, lanes, is_first, together in (
+            (pair, 16, False, False), (pair, 16, False, True), (1, 8, False, True),
+            (1, 8, True, True),
+        ):  # fmt: skip
+            text = _ROUNDED.format(products=8, lanes=lanes, when="first" if is_first else "last")
+            own = {"rounded": True, "blocks": blocks, "lanes": lanes, "zeros_first": is_first}
+            yield Rule(text, {**own, "together": together})
+        return
     alone = 2 if kernel.shape(_ZEROS) is None else 1
     for blocks, is_first in ((4, False), (2, False), (alone, True)):
         text = _ROUNDED.format(
@@ -219,6 +230,33 @@ def _rules_of_rounded(kernel: Kernel) -> Iterator[Rule]:
         yield Rule(text, {"rounded": True, "blocks": blocks, "zeros_first": is_first})
 
 
+def _lanes(block: int, bits: int, facts: Facts) -> tuple[int, Array, Array]:
+    """Returns the size of a block that lanes add, and the lanes of `rounded_products`.
+
+    A lane has the number of a block of those that are added at once, and where four products of it
+    begin, and four others. Larger blocks are added in parts of 128, or of 64 in 8 lanes.
+    """
+    lane, at_once = np.arange(16), facts.get("blocks", 4)
+    none = np.zeros(16, np.int64)
+    alone = np.stack([none, 4 * lane, none], 1)
+    if block == _LEAST_BLOCK:
+        step = at_once // 2
+        if not step:
+            return block, alone[:0], alone[:8]
+        low = 16 * (lane // 4 % 2) + 8 // step * (lane % 2)
+        which = step * (lane // 2 % 2) + lane // 8
+        return block, np.stack([which, low, low + 4 * step], 1)[: 8 * step], alone[:8]
+    if facts["lanes"] == 8:
+        low, apart = 4 * lane, 32
+        if bits == 4:
+            low, apart = 32 * (lane // 2 % 2) + 16 * (lane // 4) + 8 * (lane % 2), 4
+        return 64, np.stack([none, low, low + apart], 1)[:8], alone[:0]
+    if at_once == 2:
+        low = 16 * (lane // 4) + 4 * (lane // 2 % 2)
+        return block, np.stack([lane % 2, low, low + 8], 1), alone
+    return 128, np.stack([none, 4 * lane, 64 + 4 * lane], 1), alone[:0]
+
+
 def _rounded_sums(product: PackedProduct, facts: Facts) -> Array:
     """Returns the products (M, N) of activations that are rounded to 8 bits, block by block.
 
@@ -226,27 +264,29 @@ def _rounded_sums(product: PackedProduct, facts: Facts) -> Array:
     QuantizeARow_CompInt8 in core/mlas/lib/sqnbitgemm_kernel_avx2.cpp.
     """
     weights = product.weights
-    rows, blocks = len(product.rows), weights.scales.shape[1]
-    padded = np.zeros((rows, blocks * _ROUNDED_BLOCK), np.float32)
+    rows, blocks, block = len(product.rows), weights.scales.shape[1], weights.block
+    padded = np.zeros((rows, blocks * block), np.float32)
     padded[:, : weights.depth] = product.rows
-    values = padded.reshape(rows, blocks, _ROUNDED_BLOCK)
+    values = padded.reshape(rows, blocks, block)
     most, top = np.abs(values).max(2), np.float32(127)
     with np.errstate(divide="ignore"):
         factors = np.where(most > 0, top / most, np.float32(0))
     codes = np.rint(values * factors[..., None]).astype(np.int32)
     scales = most / top
-    whole = unpacked(weights.codes, 4, padded.shape[1]).astype(np.int32)
+    whole = unpacked(weights.codes, weights.bits, padded.shape[1]).astype(np.int32)
     zeros = np.broadcast_to(weights.zeros, weights.scales.shape)
     if facts.get("zeros_first"):
-        whole -= np.repeat(zeros, _ROUNDED_BLOCK, 1).astype(np.int32)
+        whole -= np.repeat(zeros, block, 1).astype(np.int32)
         zeros = np.zeros_like(zeros)
     out = np.empty((rows, len(whole)), np.float32)
+    size, *lanes = _lanes(block, weights.bits, facts)
     loaded("sums", "tracer.arithmetic.kernels").rounded_products(
         (codes.reshape(rows, -1), whole),
-        (scales, np.ascontiguousarray(weights.scales)),
+        (np.repeat(scales, block // size, 1), np.repeat(weights.scales, block // size, 1)),
         (scales * codes.sum(2).astype(np.float32), -(weights.scales * zeros.astype(np.float32))),
         np.zeros(0, np.float32) if product.bias is None else product.bias, out,
-        facts.get("blocks", 4),
+        tuple(map(np.ascontiguousarray, lanes)),
+        0 if facts.get("together", True) else rows // 2 * 2,
     )  # fmt: skip
     return out
 
