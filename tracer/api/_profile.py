@@ -27,9 +27,9 @@ from tracer.executors import registry
 from tracer.executors.registry import OptimizedGraph
 from tracer.executors.releases import PACKAGES
 from tracer.exporters.subject import open_subject
+from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
-from tracer.inputs.demands import declared_shapes
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import (
     Phase,
@@ -151,7 +151,8 @@ def _by_plan(path: Path, call: ProfileArguments, start: _Start) -> _Start:
     steps = ", ".join(f"{change}={value}" for change, value in plan.steps) or "no change"
     notes = (f"tuned: {steps}", *plans.differences(plan, before, Machine.this()))
     tuned = plans.apply_plan(plan, before)
-    dims = call.dims if open_places(declared_shapes(tuned.model)) else None  # else they are folded
+    are_open = open_places(tensor_type.declared_shapes(tuned.model.inputs))
+    dims = call.dims if are_open else None  # which are folded otherwise
     return _Start(tuned.model, batch, [tuned.settings], dims, notes, tuned)
 
 

@@ -136,6 +136,12 @@ def declared_types(values: Iterable[onnx.ValueInfoProto]) -> dict[str, TensorTyp
     return {value.name: from_type_proto(value.type) for value in values}
 
 
+def declared_shapes(values: Iterable[onnx.ValueInfoProto]) -> dict[str, tuple[Dim, ...]]:
+    """Returns the shape of each tensor of inputs or outputs that declares one, by their names."""
+    kinds = declared_types(values)
+    return {name: kind.shape for name, kind in kinds.items() if kind and kind.shape is not None}
+
+
 def from_initializer(proto: onnx.TensorProto) -> TensorType:
     """Returns the type of a stored weight."""
     return TensorType(dtype_name(proto.data_type), tuple(proto.dims))

@@ -19,7 +19,7 @@ from tracer.errors import InputError, ModelError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType, bits_of, numpy_dtype
-from tracer.inputs.demands import declared_shapes, sizes_from_attention
+from tracer.inputs.demands import sizes_from_attention
 from tracer.inputs.feedset import Feeds, FeedSet, random_arrays
 from tracer.inputs.request import Phase, Request, Step
 
@@ -125,7 +125,7 @@ class Decoder:
     def shapes(self, step: Step) -> dict[str, tuple[int, ...]]:
         """Returns the shape of each input. Raises InputError for a batch that the model lacks."""
         self.check(step)
-        declared = declared_shapes(self.model)
+        declared = tensor_type.declared_shapes(self.model.inputs)
         tokens = declared[self.tokens]
         sizes = {
             self.tokens: (step.batch, step.new, *(int(size or 0) for size in tokens[2:])),
@@ -156,7 +156,7 @@ class Decoder:
 
     def lengths(self, step: Step) -> Feeds:
         """Returns the masks, positions and lengths of a step, by input."""
-        declared = declared_shapes(self.model)
+        declared = tensor_type.declared_shapes(self.model.inputs)
         types = tensor_type.declared_types(self.model.inputs)
         feeds: dict[str, Any] = {}
         for name, told in self.lengths_by_input.items():
@@ -185,7 +185,7 @@ class Decoder:
                 "declare",
                 f"Set the batch to {self.batch}, or export the model with a dynamic batch.",
             )
-        declared = declared_shapes(self.model)
+        declared = tensor_type.declared_shapes(self.model.inputs)
         for name, axis, size, what in (
             (self.tokens, 1, step.new, "new tokens"),
             *((entry.past, entry.time, step.past, "past tokens") for entry in self.cache),
@@ -268,7 +268,7 @@ def recognise(model: Model) -> Decoder:
         )
     presents = {_place(v.name): v.name for v in model.graph.output if _is_cache(v.name, "present")}
     cache = tuple(CacheEntry.of(model, name, kinds[name], presents) for name in pasts)
-    rules, declared = {}, declared_shapes(model)
+    rules, declared = {}, tensor_type.declared_shapes(model.inputs)
     for name in kinds:
         rule, rank = INPUT_RULES.get(name.lower()), len(declared.get(name, ()))
         if name in (tokens, *pasts):
@@ -294,7 +294,7 @@ def _place(name: str) -> str:
 
 
 def _fixed_batch(model: Model, tokens: str, cache: Sequence[CacheEntry]) -> int | None:
-    shape = declared_shapes(model).get(tokens, ())
+    shape = tensor_type.declared_shapes(model.inputs).get(tokens, ())
     is_embedded = "embed" in tokens.lower()
     if len(shape) != 2 + is_embedded or (is_embedded and not isinstance(shape[2], int)):
         raise ModelError(f"{model.name}: input '{tokens}' has the shape {shape}", _LOOKED_FOR)

@@ -16,12 +16,6 @@ _CACHES = {"GroupQueryAttention": (3, 4), "MultiHeadAttention": (6, 7)}
 """Inputs of an attention that are past keys and values."""
 
 
-def declared_shapes(model: Model) -> dict[str, tuple[tensor_type.Dim, ...]]:
-    """Returns the shape of each tensor input that declares one."""
-    kinds = tensor_type.declared_types(model.inputs)
-    return {name: kind.shape for name, kind in kinds.items() if kind and kind.shape is not None}
-
-
 def sizes_from_weights(model: Model, name: str, rank: int) -> dict[int, int]:
     """Returns the sizes that the weights it meets demand of input `name`, by axis.
 
@@ -111,7 +105,7 @@ def sizes_from_attention(model: Model, name: str) -> dict[int, int]:
             of_query += 0 if node.inputs[1] else 2 * heads  # keys and values are packed behind it
         smallest = {  # inference stops at symbols
             name: tuple(size if isinstance(size, int) else 1 for size in shape)
-            for name, shape in declared_shapes(model).items()
+            for name, shape in tensor_type.declared_shapes(model.inputs).items()
         }
         query = shapes.infer(model, smallest).of(node.inputs[0], node.scope)
         width = query.shape[-1] if query is not None and query.shape else None

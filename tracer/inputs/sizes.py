@@ -16,7 +16,6 @@ from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import operators, shape_inference, tensor_type
 from tracer.graph.model import Address, Model
 from tracer.inputs.demands import (
-    declared_shapes,
     readers,
     sizes_from_attention,
     sizes_from_weights,
@@ -118,14 +117,14 @@ def sizes_of(model: Model, shapes: shape_inference.Shapes) -> dict[str, int]:
     """Returns the size of each open dimension where the inputs have these shapes."""
     return {
         called: shapes[name][axis]
-        for called, (name, axis) in open_places(declared_shapes(model)).items()
+        for called, (name, axis) in open_places(tensor_type.declared_shapes(model.inputs)).items()
         if name in shapes
     }
 
 
 def batch_of(model: Model, shapes: shape_inference.Shapes) -> int | None:
     """Returns the size of the batch dimension; None for a model without one."""
-    declared = declared_shapes(model)
+    declared = tensor_type.declared_shapes(model.inputs)
     for name, axis in batch_axes(declared).items():
         if name in shapes and len(shapes[name]) > axis:
             return shapes[name][axis]

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from tracer.errors import InputError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
-from tracer.inputs.demands import declared_shapes
 from tracer.inputs.feedset import Feeds
 from tracer.inputs.sizes import batch_axes
 from tracer.support.types import Array
@@ -160,7 +159,7 @@ class SampleLayout:
         def is_fixed(lead: tuple[tensor_type.Dim, ...]) -> bool:  # a fixed number of rows, or none
             return not lead or isinstance(lead[0], int)
 
-        inputs = declared_shapes(model)
+        inputs = tensor_type.declared_shapes(model.inputs)
         axes = batch_axes(inputs)
         kinds = tensor_type.declared_types(model.inputs)
         unknown = {name for name, kind in kinds.items() if kind and kind.shape is None}
