@@ -106,7 +106,7 @@ def _measure(options):
         return {"error": error.what}
     rules = KnownRules(options.rules)
     feeds = feeds_of(wild, path)
-    values = graph.runner()(feeds)
+    values = graph.runner(model)(feeds)
     begun = time.monotonic()
     verdicts = list(runs.compare_kernels(graph, rules.of, values))
     reveal_s = time.monotonic() - begun

@@ -140,7 +140,7 @@ def test_activations_with_parameters_have_the_bits_of_onnxruntime(activation, nu
 def test_convolutions_of_models_have_the_bits_of_onnxruntime(name, level, threads, tmp_path):
     model = loading.load(MODELS / f"{name}.onnx")
     graph = runs.SavedGraph.of(model, OrtSettings(optimization=level, threads=threads))
-    values, rules = graph.runner()(make_feeds(model).feeds), KnownRules(tmp_path)
+    values, rules = graph.runner(model)(make_feeds(model).feeds), KnownRules(tmp_path)
     nodes = [node for node in graph.nodes if node.op_type.endswith("Conv")]
     for node in nodes:
         kernel = graph.kernel(node, values)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 import tracer
 from tests.arithmetic import tutorial
@@ -18,7 +19,7 @@ from tracer.analyzers.views import render
 from tracer.arithmetic import fingerprint, runs
 from tracer.arithmetic.replays import conv
 from tracer.cli import main
-from tracer.errors import InputError
+from tracer.errors import InputError, TracerError
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
 from tracer.inputs.request import make_feeds
@@ -138,6 +139,32 @@ def test_a_damaged_file_is_refused_with_what_to_do(file, tmp_path, change, words
     with pytest.raises(InputError) as error:
         tracer.compare_bits([LENET], machine=other, in_process=True)
     assert words in str(error.value) + (error.value.hint or "")
+
+
+def test_sizes_that_do_not_run_are_told_by_the_names_of_the_model(tmp_path):
+    """A model takes 64 tokens at most; another one no usual size, which the error tells."""
+    stored = {"table": np.ones((64, 8), np.float32), "zero": np.zeros(1, np.int64)}
+    stored |= {"words": stored["table"], "sizes": np.array([3, 5])}
+    short = [
+        helper.make_node("Shape", ["x"], ["n"], start=1, end=2),
+        helper.make_node("Slice", ["table", "zero", "n"], ["rows"]),
+        helper.make_node("Gather", ["words", "x"], ["read"]),
+        helper.make_node("Add", ["read", "rows"], ["y"], name="positions"),
+    ]
+    fixed = [helper.make_node("Reshape", ["x", "sizes"], ["y"], name="shaped")]
+    for name, nodes, dtype in (("short", short, "FLOAT"), ("fixed", fixed, "INT64")):
+        x = helper.make_tensor_value_info("x", onnx.TensorProto.INT64, [1, "tokens"])
+        y = helper.make_tensor_value_info("y", onnx.TensorProto.DataType.Value(dtype), None)
+        weights = [numpy_helper.from_array(value, key) for key, value in stored.items()]
+        graph = helper.make_graph(nodes, name, [x], [y], weights)
+        opsets = [helper.make_opsetid("", 17)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    (print_,) = tracer.fingerprint([tmp_path / "short.onnx"], threads=1, in_process=True).models
+    feeds = fingerprint.feeds_of(print_, loading.load(tmp_path / "short.onnx"))
+    assert feeds["x"].shape[1] <= 64
+    with pytest.raises(TracerError, match=r"fixed\.onnx .*Name:'shaped'.*"):
+        tracer.fingerprint([tmp_path / "fixed.onnx"], threads=1, in_process=True)
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"models": []}', "\x00"])

@@ -127,7 +127,7 @@ def test_a_fact_that_was_changed_is_the_cause(net, op_type, change, cause, rules
         return Rule("another rule", facts)
 
     block = conv.block_size()
-    here = causes.Side(model, graph, rules.of, graph.runner()(feeds), block)
+    here = causes.Side(model, graph, rules.of, graph.runner(model)(feeds), block)
     replayed = runs.replay_graph(graph, there, feeds, keep=True).values
     first, _ = causes.first_difference(here, causes.Side(model, graph, there, replayed, block))
     assert (first.op_type, first.causes, first.together) == (op_type, (cause,), False)

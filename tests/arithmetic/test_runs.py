@@ -27,7 +27,7 @@ def verdicts_of(model, rules, level, threads=1):
     """
     settings = OrtSettings(optimization=level, threads=threads)
     graph, feeds = runs.SavedGraph.of(model, settings), make_feeds(model).feeds
-    verdicts = list(runs.compare_kernels(graph, rules.of, graph.runner()(feeds)))
+    verdicts = list(runs.compare_kernels(graph, rules.of, graph.runner(model)(feeds)))
     replayed = runs.replay_graph(graph, rules.of, feeds).outputs
     expected = runs.outputs_of(model, settings)(feeds)
     return verdicts, [replayed[name].tobytes() == expected[name].tobytes() for name in expected]
@@ -62,7 +62,7 @@ def test_a_rule_that_does_not_hold_is_told_by_its_ulps(tmp_path):
         net (float[3] x) => (float[3] y) { one = Constant <value = float[1] {1.0}> ()
             y = Mul(x, one) }""")
     graph = runs.SavedGraph.of(model, OrtSettings(optimization="none", threads=1))
-    values = dict(graph.runner()({"x": np.array([1, 2, 4], np.float32)}))
+    values = dict(graph.runner(model)({"x": np.array([1, 2, 4], np.float32)}))
     values["y"] = np.nextafter(values["y"], np.float32(9))
     values["y"][0] = 1
     verdict = list(runs.compare_kernels(graph, KnownRules(tmp_path).of, values))[-1]
@@ -81,7 +81,7 @@ def test_a_node_with_graphs_is_replayed_kernel_by_kernel(tmp_path):
     rules, x = KnownRules(tmp_path), np.array([1.5, -2.25, 0.1], np.float32)
     for chosen in (True, False):
         feeds = {"c": np.array(chosen), "x": x}
-        values = graph.runner()(feeds)
+        values = graph.runner(model)(feeds)
         verdicts = list(runs.compare_kernels(graph, rules.of, values))
         assert [each.is_equal for each in verdicts] == [True, True]
         replayed = runs.replay_graph(graph, rules.of, feeds).outputs["y"]
@@ -93,7 +93,7 @@ def test_what_neither_rule_nor_interpreter_has_is_not_known(tmp_path):
         net (string[2] x) => (string[2] y) { y = Identity(x) }""")
     graph = runs.SavedGraph.of(model, OrtSettings(threads=1))
     feeds, rules = {"x": np.array(["a", "b"], object)}, KnownRules(tmp_path)
-    (verdict,) = runs.compare_kernels(graph, rules.of, graph.runner()(feeds))
+    (verdict,) = runs.compare_kernels(graph, rules.of, graph.runner(model)(feeds))
     assert verdict.reason == "its inputs are no tensors of numbers"
     assert not verdict.is_equal
     with pytest.raises(NotKnown, match=r"Identity .*no tensors of numbers"):

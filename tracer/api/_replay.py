@@ -21,7 +21,7 @@ from tracer.host import cores
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
 from tracer.quantization.runnable import runnable_form
-from tracer.records.bits import Fingerprint, Replayed, ReplayedKernel, ReplayedOutput
+from tracer.records.bits import Fingerprint, ModelPrint, Replayed, ReplayedKernel, ReplayedOutput
 from tracer.records.model_info import ModelInfo
 from tracer.support.files import EXAMPLES
 from tracer.text import suggest
@@ -66,8 +66,12 @@ def fingerprint(call: FingerprintArguments) -> Fingerprint:
     for place, source in enumerate(sources):
         model = runnable_form(open_subject(source))
         call.report(place, len(sources), f"revealing the kernels of {model.name}")
-        feeds = request_for(source, model, call.batch, call.dims, None, call.seed).feeds().feeds
-        models.append(machine.take(model, settings, feeds, call.seed, rules.of, until))
+        request = request_for(source, model, call.batch, call.dims, None, call.seed)
+
+        def take(feedset: FeedSet, model: Model = model) -> ModelPrint:
+            return machine.take(model, settings, feedset.feeds, call.seed, rules.of, until)
+
+        models.append(on_sizes_that_run(request, take)[1])
         rules.store()  # of each model: the next one may crash, or take too long
     return machine.observe(tuple(models))
 
@@ -81,7 +85,7 @@ class _Comparison:
         settings = registry.settings_for("onnxruntime", chosen)
         self._model, self._report = model, call.report
         self._graph = runs.SavedGraph.of(model, settings)
-        self._compute, self._run = self._graph.runner(), runs.outputs_of(model, settings)
+        self._compute, self._run = self._graph.runner(model), runs.outputs_of(model, settings)
         self._groups = attribute(model, self._graph.ran(model))
         self._places: Sequence[int] = range(len(self._groups))
         if call.node:  # kernels that stand for it

@@ -59,7 +59,7 @@ def take(
     """
     graph = runs.SavedGraph.of(model, settings)
     pool = pool_of(model, settings)
-    values = graph.runner()(feeds)
+    values = graph.runner(model)(feeds)
     rules: dict[bytes, int] = {}
     nodes: list[int | str] = []
     for node in graph.nodes:

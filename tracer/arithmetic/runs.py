@@ -97,11 +97,13 @@ class SavedGraph:
             model, kernel_nodes.SavedNodes(saved), labels, [1.0] * len(labels), matches=matches
         )
 
-    def runner(self) -> Callable[[Feeds], dict[str, Any]]:
-        """Returns a function from feeds to the values of all tensors, the feeds among them."""
+    def runner(self, model: Model) -> Callable[[Feeds], dict[str, Any]]:
+        """Returns a function from feeds to the values of all tensors, the feeds among them.
+
+        Errors name `model`, whose graph this is, and its nodes.
+        """
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
-        model = Model(proto, None, "", expanded_keys(proto))
         settings = OrtSettings(threads=self.threads)
         run = all_outputs.runner(model, proto, all_outputs.computed(proto.graph), settings)
         return lambda feeds: {**feeds, **run(feeds)}

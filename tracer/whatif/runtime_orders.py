@@ -137,7 +137,7 @@ class _Graph:
             for key in keys
             if node.op_type in _FLOATS or node.op_type in _BYTES
         }
-        return cls(saved, saved.runner()(feeds), nodes)
+        return cls(saved, saved.runner(model)(feeds), nodes)
 
     def kernel(self, key: str) -> Kernel | None:
         node = self.nodes.get(key)

@@ -98,7 +98,7 @@ def _run(
 
 def _ran(label: str, model: Model, settings: OrtSettings, feeds: Feeds, rules: KnownRules) -> _Ran:
     graph = runs.SavedGraph.of(model, settings)
-    values = graph.runner()(feeds)
+    values = graph.runner(model)(feeds)
     side = causes.Side(model, graph, rules.of, values, conv.block_size())
     return _Ran(label, side, settings, feeds)
 
