@@ -1,5 +1,7 @@
 """How many random examples a property test takes, and which of its cases each commit has."""
 
+import random
+
 import pytest
 from hypothesis import settings
 
@@ -20,3 +22,10 @@ def at_night(cases, but):
         else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=night)
         for case in cases
     ]
+
+
+def seeds_of_tonight(first, count):
+    """So many seeds from `first` on; others each time where examples are random."""
+    if not settings.default.derandomize:
+        first = random.randrange(10_000, 1_000_000)
+    return range(first, first + count)

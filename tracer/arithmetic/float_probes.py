@@ -1,16 +1,20 @@
 """Random probes of a black box that adds products of floats, and candidates that explain them."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
 
 import numpy as np
 
 from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.floats import casting, compiled_sums
 from tracer.accumulators.spec.block_fma import BlockFma
-from tracer.accumulators.spec.float_accumulator import FloatAccumulator, FloatFormat
+from tracer.accumulators.spec.float_accumulator import FloatAccumulator, FloatFormat, Subnormals
 from tracer.accumulators.spec.orders import Terms
 from tracer.arithmetic.black_box import BlackBox, Numbers
 from tracer.arithmetic.kernel import LEAST_RESULTS
+from tracer.errors import UsageError
 from tracer.support.types import Array
 
 CHUNK = 1000
@@ -24,6 +28,10 @@ _BESIDE = 0.1
 """Share of probes with products just beside numbers of few bits."""
 _MASKED, _MASK_EXPONENT, _MASK_RANGE = 200, 15, 37
 """Probes whose sum hides small terms; the exponent of their large ones, and what lies between."""
+_TELLING = 64
+"""Sums that tell two candidates apart, of which no more are tried."""
+_ABOUT_THE_LEAST = 0.1
+"""Share of products that are about the least sum, where others are at the ends of a range."""
 _FEW = 40
 """Probes that a candidate meets first."""
 _REPEATS = 4
@@ -124,27 +132,69 @@ class Probes:
         return True
 
     def verifies(self, candidate: Candidate) -> bool:
-        """Whether it explains 10,000 more random pairs of vectors."""
+        """Whether it explains 10,000 more random pairs of vectors, and those that tell others."""
         for _ in range(LEAST_RESULTS // CHUNK):
             if not self.explains(candidate, *self._sums(*self._draw(CHUNK, self.box.terms))):
                 return False
-        return True
+        return not isinstance(candidate, FloatAccumulator) or all(
+            self._is_told_from(candidate, rival) for rival in _rivals(candidate)
+        )
+
+    def _is_told_from(self, candidate: FloatAccumulator, rival: FloatAccumulator) -> bool:
+        """Whether it explains sums that a rival does not, whose products have another range.
+
+        Random products hardly tell: of a sum in 8 bits, one just below a range changes one sum of
+        thousands. So they are drawn at both ends of the ranges, beside some that are about the
+        least sum, and the rows that tell are tried.
+        """
+        ends = [
+            end
+            for form in (candidate.product, rival.product) if form is not None
+            for end in (form.least_exponent, form.largest_exponent)
+        ]  # fmt: skip
+        shape = CHUNK, self.box.terms
+        near = self.random.choice(ends, (CHUNK, 1)) + self.random.integers(-3, 3, shape)
+        least = candidate.format.least_exponent + self.random.integers(0, 4, shape)
+        near = np.where(self.random.random(shape) < _ABOUT_THE_LEAST, least, near)
+        left, right = draw(self.box, self.random, CHUNK, self.box.terms, near=near)
+        sums = [emulated(each, left, right) for each in (candidate, rival)]
+        telling = np.flatnonzero(~equal(*sums))[:_TELLING]
+        left, right = left[telling], right[telling]
+        return not len(telling) or self.explains(candidate, *self._sums(left, right))
+
+
+def _rivals(candidate: FloatAccumulator) -> Iterator[FloatAccumulator]:
+    """Yields accumulators whose products have another range, or other subnormal numbers."""
+    form = candidate.product
+    if form is None:
+        return
+    changes: list[dict[str, Any]] = [{"exponent_bits": n, "bias": None} for n in range(1, 9)]
+    changes += [{"subnormals": each} for each in get_args(Subnormals)]
+    for change in changes:
+        with suppress(UsageError):  # it has no number, or is wider than float32
+            rival = replace(candidate, product=replace(form, **change))
+            if rival != candidate:
+                yield rival
 
 
 def draw(
-    box: BlackBox, random: np.random.Generator, count: int, columns: int, bits: int | None = None
-) -> tuple[Array, Array]:
+    box: BlackBox, random: np.random.Generator, count: int, columns: int, bits: int | None = None,
+    near: Array | None = None,
+) -> tuple[Array, Array]:  # fmt: skip
     """Returns random operands (count, columns), float64: numbers of their formats.
 
     Products of a row have exponents that are near each other, anywhere in a wide range; some of
     them cancel, some have few bits. Some rows have products just beside numbers of few bits, where
     sums are exact or tie: there it shows whether a product was rounded before. With `bits`, the
-    fraction of sums, all rows are like that, and their exponents nearer to 0 and to each other.
+    fraction of sums, all rows are like that, and their exponents nearer to 0 and to each other. The
+    exponents are about those of `near` (count, columns), if they are given.
     """
     one, shape = (count, 1), (count, columns)
     is_wide = random.random(one) < (0.3 if bits is None else 0)
     base = np.where(is_wide, random.integers(-160, 136, one), random.integers(-12, 13, one))
     spread = random.choice([1, 3, 8, 14, 28] if bits is None else [1, 3], one)
+    if near is not None:
+        base, spread = near, random.choice([1, 3], one)
     exponents = base + random.integers(-30, 31, shape) % (2 * spread) - spread
     share = exponents // 2 + random.integers(-3, 4, shape)
     if box.is_plain_sum:

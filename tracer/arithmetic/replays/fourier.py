@@ -49,9 +49,13 @@ class _Transform:
             values = _multiply(_UNIT, np.moveaxis(rows, -1, 0))
         else:  # a real number times 1 + 0i, whose imaginary part may be -0
             values = np.multiply.outer(_UNIT, rows[..., 0]) * (1 if window is None else window)
-        transform = _by_halves if _is_power(length) else _by_chirp
+        if _is_power(length):
+            spectra = _halves(values, _TAU if is_inverse else -_TAU)
+            spectra = spectra / np.float32(length) if is_inverse else spectra
+        else:
+            spectra = _by_chirp(values, is_inverse)
         bins = length // 2 + 1 if is_onesided else length
-        spectra = np.moveaxis(transform(values, is_inverse), 0, -1)[:, :bins]
+        spectra = np.moveaxis(spectra, 0, -1)[:, :bins]
         shaped = spectra.reshape(*moved.shape[:-2], bins, 2)
         return [np.ascontiguousarray(np.moveaxis(shaped, -2, axis))]
 
@@ -86,14 +90,8 @@ def _rotations(angles: Array) -> Array:
     return np.stack([c_library.cos(angles), c_library.sin(angles)])
 
 
-def _by_halves(values: Array, is_inverse: bool) -> Array:
-    """Returns the transforms of rows (2, N, 2^n); an inverse one is divided by 2^n."""
-    length = values.shape[-1]
-    spectra = _halves(values, _TAU if is_inverse else -_TAU)
-    return np.asarray(spectra / np.float32(length) if is_inverse else spectra)
-
-
 def _halves(values: Array, tau: np.float32) -> Array:
+    """Returns the transforms of rows (2, N, 2^n), whose angles are parts of `tau`."""
     _, rows, length = values.shape
     rotations = _rotations(np.arange(length).astype(np.float32) * (tau / np.float32(length)))
     order = np.zeros(1, np.int64)

@@ -144,16 +144,15 @@ class _Extreme:
     def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         x, axes = kernel.values(inputs)[0], _axes(kernel)
         rows = axes.rows(x)
-        if is_plain(rows):
-            places = self.place(rows, axis=1)
-            return [rows[np.arange(len(rows)), places].reshape(axes.out)]
-        out = np.empty(len(rows), x.dtype)
-        for phase in range(_LANES):
-            part, start = rows[phase::_LANES], -phase * rows.shape[1] % _LANES
-            if facts["way"] == "aligned":
-                part = part[:, _lanes_order(rows.shape[1], start)]
-            places = self.place(part, axis=1)[:, None]
-            out[phase::_LANES] = np.take_along_axis(part, places, 1)[:, 0]
+        out = rows[np.arange(len(rows)), self.place(rows, axis=1)]
+        others = np.flatnonzero((out == 0) | np.isnan(out))  # whose bits depend on the order
+        if facts["way"] == "aligned" and not is_plain(rows[others]):
+            for phase in range(_LANES):
+                which = others[others % _LANES == phase]
+                order = _lanes_order(rows.shape[1], -phase * rows.shape[1] % _LANES)
+                part = rows[which][:, order]
+                places = self.place(part, axis=1)[:, None]
+                out[which] = np.take_along_axis(part, places, 1)[:, 0]
         return [out.reshape(axes.out)]
 
 

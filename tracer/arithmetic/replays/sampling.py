@@ -52,7 +52,7 @@ class _Image:
         flat = np.zeros(indices[0].shape, np.int64)
         for index, size in zip(indices, self.sizes, strict=True):
             if self.padding == "reflection":
-                index = self._reflected(index.astype(_F), size).astype(np.int64)
+                index = self.reflect(index.astype(_F), size).astype(np.int64)
             held = np.clip(index, 0, size - 1)
             inside &= (held == index) | (self.padding != "zeros")
             flat = flat * size + held
@@ -60,7 +60,8 @@ class _Image:
         found = np.take_along_axis(rows, flat[:, None], 2)
         return np.where(inside[:, None], found, _F(0))
 
-    def _reflected(self, index: Array, size: int) -> Array:
+    def reflect(self, index: Array, size: int) -> Array:
+        """Returns indices beyond an end as a mirror has them, float32."""
         low, high = (_F(0), _F(size - 1)) if self.is_aligned else (_F(-0.5), _F(size - 0.5))
         beyond = np.where(index < low, low - index, index - high)
         turns = np.trunc(beyond / (high - low))
@@ -70,7 +71,8 @@ class _Image:
         return np.where((index < low) | (index > high), turned, index)
 
 
-def _linear(image: _Image, places: list[Array], is_by_rows: bool) -> Array:
+def blend_corners(image: _Image, places: list[Array], is_by_rows: bool) -> Array:
+    """Returns sums (N, C, P) of the neighbours of places, on all sides of each."""
     low = [np.floor(place).astype(np.int64) for place in places]
     ends = [
         [(index + 1, place - index.astype(_F)), (index, (index + 1).astype(_F) - place)][::-1]
@@ -92,7 +94,8 @@ def _linear(image: _Image, places: list[Array], is_by_rows: bool) -> Array:
     return np.asarray(reduce(np.add, terms))
 
 
-def _cubic(image: _Image, places: list[Array]) -> Array:
+def blend_rows(image: _Image, places: list[Array]) -> Array:
+    """Returns cubic sums (N, C, P) of 4 by 4 neighbours of places."""
     first = [np.floor(place).astype(np.int64) - 1 for place in places]
     weights = [
         [w[:, None] for w in cubic_weights(np.abs(place - index.astype(_F) - _F(1)), _F(-0.75))]
@@ -121,9 +124,9 @@ class _GridSample:
         if way == "moved":
             out = image.numbers(*(np.rint(place).astype(np.int64) for place in places))
         elif way == "cubic":
-            out = _cubic(image, places)
+            out = blend_rows(image, places)
         else:
-            out = _linear(image, places, way == "rows")
+            out = blend_corners(image, places, way == "rows")
         return [out.reshape(*x.shape[:2], *grid.shape[1:-1])]
 
 
