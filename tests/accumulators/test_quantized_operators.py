@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
+import tracer
 from tests.accumulators.nodes import int8, narrowed, plain, saturated, uint8
 from tracer.accumulators.nodes import lowerings
 from tracer.accumulators.spec.policy import parse_policy
@@ -224,3 +226,61 @@ def test_a_product_of_a_contributed_operator_that_stays_wide_is_noted():
     a = np.ones((2, 64), np.float32)
     (note,) = narrowed(proto, parse_policy("9"), a, uint8(2, 3))[1].notes
     assert note == "not narrowed: MatMulBnb4_0: its weights are 4-bit floats, which are no integers"
+
+
+def depthwise(group, zeros):
+    """A network of one Conv whose 4 channels of input have scales and zero points of their own."""
+    random, outs = np.random.default_rng(0), 8
+    stored = {
+        "xs": random.uniform(0.01, 0.05, 4).astype(np.float32),
+        "xz": np.array(zeros, np.uint8),
+        "w": random.integers(-127, 128, (outs, 4 // group, 3, 3)).astype(np.int8),
+        "ws": random.uniform(0.001, 0.01, outs).astype(np.float32),
+        "wz": np.zeros(outs, np.int8),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["q"], axis=1),
+        helper.make_node("DequantizeLinear", ["q", "xs", "xz"], ["d"], axis=1),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["v"], axis=0),
+        helper.make_node("Conv", ["d", "v"], ["y"], name="conv", group=group, pads=[1] * 4),
+    ]
+    graph = helper.make_graph(
+        nodes, "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 4, 6, 6])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(value, name) for name, value in stored.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8), stored
+
+
+@pytest.mark.parametrize("zeros", [[128] * 4, [100, 0, 7, 200]])
+def test_channels_of_a_depthwise_convolution_have_scales_of_their_own(zeros, tmp_path):
+    """As NNCF quantises them: the terms of a sum are of one channel."""
+    proto, stored = depthwise(4, zeros)
+    onnx.save(proto, tmp_path / "net.onnx")
+    x = np.random.default_rng(1).standard_normal((1, 4, 6, 6)).astype(np.float32)
+    received = []
+    trace = tracer.interpret(
+        tmp_path / "net.onnx", inputs={"x": x}, accumulator=32, in_process=True,
+        receive=lambda *args: received.append(args[-1]),
+    )  # fmt: skip
+    (expected,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    (found,) = received
+    np.testing.assert_allclose(found[0], expected, atol=1e-6)
+    row = trace.nodes.set_index("node").loc["conv"]
+    zero = np.repeat(zeros, 2)[:, None, None, None]
+    ends = [stored["w"].astype(int) * end for end in (-zero, 255 - zero)]
+    low, high = np.minimum(*ends).sum((1, 2, 3)).min(), np.maximum(*ends).sum((1, 2, 3)).max()
+    needed = max(int(-low - 1).bit_length(), int(high).bit_length()) + 1
+    if len(set(zeros)) == 1:
+        assert row["bits_guaranteed"] == needed
+    assert row["bits_observed"] <= needed <= row["bits_guaranteed"]
+
+
+def test_terms_of_several_scales_are_refused(tmp_path):
+    for group in (1, 2):
+        proto, _ = depthwise(group, [128] * 4)
+        onnx.save(proto, tmp_path / "net.onnx")
+        with pytest.raises(ModelError, match="different scales"):
+            tracer.interpret(tmp_path / "net.onnx", accumulator=32, in_process=True)

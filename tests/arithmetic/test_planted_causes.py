@@ -136,11 +136,15 @@ def test_a_fact_that_was_changed_is_the_cause(net, op_type, change, cause, rules
 NORMALIZED = (
     f"{ROWS} <float[40] g = {{{numbers(40)}}}> {{ y = LayerNormalization <epsilon = %s> (x, g) }}"
 )
+SAMPLED = """(float[1, 2, 7, 9] x, float[1, 5, 6, 2] g) => (float[1, 2, 5, 6] y)
+    { y = GridSample <mode = "%s", align_corners = %d> (x, g) }"""
 MODELS = [
     (ROWS + ' { y = Gelu <approximate = "none"> (x) }',
      ROWS + ' { y = Gelu <approximate = "tanh"> (x) }', "another polynomial"),
     (ROWS + " { y = Sigmoid(x) }", ROWS + " { y = HardSigmoid(x) }", "another operator"),
     (NORMALIZED % "0.00001", NORMALIZED % "0.001", "the attribute epsilon"),
+    (SAMPLED % ("linear", 0), SAMPLED % ("nearest", 0), "the attribute mode"),
+    (SAMPLED % ("linear", 0), SAMPLED % ("linear", 1), "the attribute align_corners"),
     (PRODUCT, PRODUCT.replace("{0.126", "{0.125"), "stored values"),
 ]  # fmt: skip
 

@@ -86,6 +86,41 @@ def test_bounds_hold_for_any_weights_that_may_be_fed(integers):
     del proto.graph.input[1]  # no default, but a constant
     constant = tracer.interpret(proto, inputs=file.parent / "plain.npz", accumulator=32)
     assert constant.nodes["bits_guaranteed"].item() == 9  # from -256 to 254
+    told = "weights are listed among the inputs: bits_guaranteed holds for any that are fed"
+    assert [told in each.notes for each in (plain, fed, constant)] == [True, False, False]
+
+
+def test_scales_of_channels_are_those_of_weights_that_may_be_fed(tmp_path):
+    """As Brevitas writes QONNX: the scale of a channel has the axes of the weights."""
+    stored = {
+        "w": np.linspace(-1, 1, 18, dtype=np.float32).reshape(2, 1, 3, 3),
+        "ws": np.array([0.1, 0.2], np.float32).reshape(2, 1, 1, 1),
+        "xs": np.array(0.05, np.float32),
+        "zero": np.array(0, np.float32),
+        "bits": np.array(4, np.float32),
+    }
+    domain = "qonnx.custom_op.general"
+    quant = {"domain": domain, "signed": 1, "narrow": 0, "rounding_mode": "ROUND"}
+    nodes = [
+        helper.make_node("Quant", ["x", "xs", "zero", "bits"], ["a"], **quant),
+        helper.make_node("Quant", ["w", "ws", "zero", "bits"], ["b"], **quant),
+        helper.make_node("Conv", ["a", "b"], ["y"], "conv", group=2),
+    ]
+    value = helper.make_tensor_value_info
+    listed = [value(name, TensorProto.FLOAT, array.shape) for name, array in stored.items()]
+    x, y = value("x", TensorProto.FLOAT, [1, 2, 5, 5]), value("y", TensorProto.FLOAT, [1, 2, 3, 3])
+    weights = [numpy_helper.from_array(array, name) for name, array in stored.items()]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)]
+    bits = []
+    for inputs in ([x, *listed], [x]):
+        graph = helper.make_graph(nodes, "g", inputs, [y], weights)
+        onnx.save(
+            helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "net.onnx"
+        )
+        trace = tracer.interpret(tmp_path / "net.onnx", accumulator=32, in_process=True)
+        bits.append(trace.nodes.set_index("node")["bits_guaranteed"]["conv"])
+    assert bits[0] == 11  # 9 products of -8 and -8 are 576
+    assert bits[1] < 11
 
 
 def test_a_sweep_takes_the_weights_of_the_data(tmp_path):

@@ -41,6 +41,7 @@ Compute = Callable[[Sequence[Value], RunOperator], Sequence[Value]]
 _THREAD_RUNNERS: ContextVar[Mapping[str, SumRunner] | None] = ContextVar("runners", default=None)
 _LISTED = 6
 """Nodes that a note lists by name; it counts further nodes."""
+_LISTED_WEIGHTS = "weights are listed among the inputs: bits_guaranteed holds for any that are fed"
 
 
 class AccumulatorEmulation:
@@ -102,6 +103,7 @@ class AccumulatorEmulation:
             *_notes_by_reason("partly narrowed", self._partly),
             *_notes_by_reason("not narrowed", of(integers - products)),
             *_notes_by_reason("stays wide", of(self._unfit.keys() - integers)),
+            *([_LISTED_WEIGHTS] if self._scales.changeable and self._computing else []),
         )
 
     @property

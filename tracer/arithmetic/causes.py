@@ -36,7 +36,8 @@ _PAIRS = frozenset({"channels", "positions"})
 """Ways of an integer convolution in which pairs of products saturate."""
 _CAUSES = {
     "lanes": "number of lanes", "way": "order of additions", "pairs": "saturation of pairs",
-    "rest": "what the C library computes", "rounded": "activations rounded to 8 bits",
+    "folds": "order of additions", "rest": "what the C library computes",
+    "rounded": "activations rounded to 8 bits",
 }  # fmt: skip
 """By the name of a fact; others have their name in the cause."""
 

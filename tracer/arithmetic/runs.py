@@ -304,7 +304,7 @@ def replay(kernel: Kernel, rule: Rule | None, inputs: Inputs) -> list[Array]:
     try:
         return kernel.interpret(inputs)
     except ModelError as error:
-        raise NotKnown("neither a rule nor tracer's interpreter has the operator") from error
+        raise NotKnown(f"tracer's interpreter cannot compute it: {error.what}") from error
 
 
 @dataclass(frozen=True)

@@ -379,6 +379,7 @@ def _of_matplotlib() -> Iterator[Path]:
 
 def _is_made(folder: Path) -> bool:
     """Whether a folder of a cache is there; makes it where that is possible."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # nor may it be looked for
         folder.mkdir(parents=True, exist_ok=True)
-    return folder.is_dir() and sys.platform == "linux"
+        return folder.is_dir() and sys.platform == "linux"
+    return False

@@ -1,7 +1,6 @@
 """Shrinks a case while its fault stays: nodes, outputs, attributes, sizes, types, values, names."""
 
 import itertools
-import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -284,9 +283,11 @@ def _formulas(value: Array) -> Iterator[tuple[Array, str]]:
             ends = int(value.min()), min(int(value.max()), 2**63 - 2) + 1
             texts.append(f"np.random.default_rng(0).integers(*{ends}, {shape}, {dtype})")
     if value.size and (value == value.flat[0]).all():
-        texts.append(f"np.full({shape}, {value.flat[0].item()!r}, {dtype})")
+        number = repr(value.flat[0].item())
+        number = number.replace("nan", "np.nan").replace("inf", "np.inf")
+        texts.append(f"np.full({shape}, {number}, {dtype})")
     for text in texts:
-        yield eval(text, {"np": np, "nan": math.nan, "inf": math.inf}), text  # noqa: S307 - ours
+        yield eval(text, {"np": np}), text  # noqa: S307 - ours
 
 
 def short_names(case: Case) -> Iterator[Case]:

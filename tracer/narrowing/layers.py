@@ -349,8 +349,11 @@ def _bias(node: Node, scales: TensorScales) -> FloatArray | str | None:
     if not name:
         return None
     integers, scale = scales.stored_integers(name, node.scope), scales.of(name, node.scope)
+    floats = scales.value(name, node.scope)
+    if floats is not None:  # as other quantisers store it
+        return np.asarray(floats, np.float64).reshape(-1)
     if integers is None or scale is None:
-        return "its bias is not stored as integers"
+        return "its bias is not stored"
     return np.asarray(integers * scale.step.astype(np.float64), np.float64).reshape(-1)
 
 

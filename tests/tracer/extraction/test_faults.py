@@ -1,6 +1,8 @@
 """Models that are shrunk while their fault stays, and the scripts that show it."""
 
 import ast
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -325,3 +327,28 @@ def test_roundings_of_a_quantised_model_are_no_fault(tmp_path):
 def test_what_is_no_side_is_refused(side, tmp_path):
     with pytest.raises(UsageError):
         tracer.extract("models/lenet/lenet.onnx", [tmp_path / "f.py"], fault="wrong", against=side)
+
+
+def test_infinite_inputs_are_numbers_of_the_script(tmp_path):
+    """onnxruntime's Clip without limits makes infinity the largest float."""
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[4] x) => (float[4] y) {
+      a = Mul (x, zero)
+      b = Add (a, infinity)
+      c = Clip (b)
+      y = Neg (c)
+    }
+    """
+    proto = onnx.parser.parse_model(text)
+    for name, value in (("zero", 0), ("infinity", np.inf)):
+        stored = numpy_helper.from_array(np.full(4, value, np.float32), name)
+        proto.graph.initializer.append(stored)
+    onnx.save(proto, tmp_path / "m.onnx")
+    target = tmp_path / "fault.py"
+    options = {"fault": "wrong", "against": "interpreter", "in_process": True}
+    result = tracer.extract(tmp_path / "m.onnx", [target], **options)
+    assert result.nodes == 1
+    assert "np.full((), np.inf" in result.script
+    done = subprocess.run([sys.executable, target], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "")

@@ -263,3 +263,25 @@ def test_a_float_model_that_quantising_ruins_is_told(tmp_path):
     assert "tracer quantize --nodes MatMul" in note
     fine = tracer.narrow(families.FOLDER / "lenet" / "lenet.onnx", 22, "digits", **few).notes
     assert not any("quantising alone" in note for note in fine)
+
+
+def test_biases_may_be_floats_as_other_quantisers_store_them(sixteen, tmp_path):
+    """NNCF and Brevitas keep them beside stored integers; onnxruntime computes the same."""
+    proto = onnx.load(LENET)
+    weights = {each.name: onnx.numpy_helper.to_array(each) for each in proto.graph.initializer}
+    made = {node.output[0]: node for node in proto.graph.node}
+    for node in list(proto.graph.node):
+        source = made.get(node.input[2]) if len(node.input) > 2 else None
+        if source is not None and source.op_type == "DequantizeLinear":
+            value = weights[source.input[0]] * weights[source.input[1]]
+            stored = onnx.numpy_helper.from_array(value.astype(np.float32), source.output[0])
+            proto.graph.initializer.append(stored)
+            proto.graph.node.remove(source)
+    onnx.save(proto, tmp_path / "floats.onnx")
+    _, before = sixteen
+    path = tmp_path / "narrow.onnx"
+    result = tracer.narrow(tmp_path / "floats.onnx", "16", "digits", output=path)
+    assert [each.guaranteed for each in result.nodes] == [16] * 5
+    assert not any(overflows_on_worst_inputs(Stored(onnx.load(path)), each.node, 16)
+                   for each in result.nodes)  # fmt: skip
+    assert abs(result.scores.narrowed - before.scores.narrowed) <= 1

@@ -26,6 +26,8 @@ _LARGEST_BIAS = 2.0**62
 """Sums of magnitudes stay below it."""
 _TO_ZERO_POINT = 2
 """Inputs from a quantised tensor to its zero point; a scale or the other operand is between."""
+DIFFERENT_SCALES = "the terms of a sum have different scales"
+"""Why a sum has no unit."""
 BYTES = tuple(map(np.dtype, ("int8", "uint8")))
 Subtract = Callable[[Array, Array | None], Array]
 """Returns a tensor minus its zero point, int32."""
@@ -130,7 +132,7 @@ class Quantized:
         if steps.size == 1:
             return steps.reshape(())
         if axis is None or not self.scale.along(axis):
-            raise NoIntegerForm("the terms of a sum have different scales")
+            raise NoIntegerForm(DIFFERENT_SCALES)
         return steps
 
     @property

@@ -86,8 +86,11 @@ class TensorScales:
             if node.op_type in conversions or value_ranges.rounds_to_integers(node)
             for name in node.inputs[1:]
         }
-        changeable = {value.name for value in overridable(model)} - fixed
-        self._stored = value_ranges.StoredValues(model, changeable)
+        listed = {value.name: value.type.tensor_type.shape for value in overridable(model)}
+        self._ranks = {name: len(shape.dim) for name, shape in listed.items()}
+        self.changeable = listed.keys() - fixed
+        """Weights that are inputs too, by name."""
+        self._stored = value_ranges.StoredValues(model, self.changeable)
         self.ranges = value_ranges.ValueRanges(model, self._stored)
         self._found: dict[Address, TensorScale | None] = {}
 
@@ -202,7 +205,9 @@ class TensorScales:
         return self._flow.makers.get(self._flow.address(name, scope))
 
     def _rank(self, name: str, scope: Scope) -> int | None:
-        """The number of axes of a constant."""
+        """The number of axes of a weight."""
+        if name in self._ranks and not scope.path:  # a feed may have other numbers for it
+            return self._ranks[name]
         tensor = self._stored.tensor(name, scope)
         if tensor is not None:
             return len(tensor.dims)

@@ -15,6 +15,7 @@ import numpy as np
 from tracer.accumulators import nodes
 from tracer.accumulators.engine.float_arithmetic import FloatOperands, FloatRunner
 from tracer.accumulators.engine.integer_arithmetic import (
+    DIFFERENT_SCALES,
     Integers,
     NodeOperands,
     NoIntegerForm,
@@ -167,7 +168,7 @@ def _blocked(operands: NodeOperands, turned: bool) -> BlockedMatrix | None:
     stored, steps, zeros = _stored(scales, node, name, block)
     axis = nonnegative_axis(attributes.get("axis", 1), _MATRIX)
     if axis != int(turned):
-        raise NoIntegerForm("the terms of a sum have different scales")
+        raise NoIntegerForm(DIFFERENT_SCALES)
     shape = [-(-n // block) if at == axis else n for at, n in enumerate(stored.shape)]
     if any(list(x.shape) != shape for x in (steps, zeros) if x is not None):
         raise NoIntegerForm(f"has scales or zero points of another shape than {shape}", name)

@@ -21,6 +21,7 @@ from tracer.accumulators.engine.float_arithmetic import (
     scaled,
 )
 from tracer.accumulators.engine.integer_arithmetic import (
+    DIFFERENT_SCALES,
     Dequantize,
     Finish,
     Integers,
@@ -59,9 +60,14 @@ def conv(operands: NodeOperands) -> nodes.ComputeSums:
     if shared is not None and operands.attributes.get("group", 1) == 1:
         return partial(_shared_sums, operands, shared)
     x, w = operands.activations(0), operands.weights(1)
-    step = x.steps(None) * w.steps(0)
+    group = operands.attributes.get("group", 1)
+    steps = x.steps(1 if group > 1 else None), w.steps(0)
+    if steps[0].size not in (1, group):  # channels of one sum have scales of their own
+        raise NoIntegerForm(DIFFERENT_SCALES)
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> nodes.NodeSums:
+        outputs = 1 if steps[0].size == 1 else len(inputs[1]) // group
+        step = np.repeat(steps[0], outputs) * steps[1]
         bias = operands.bias(2, step, inputs)
         right, left = x.integers(inputs[0]), w.integers(inputs[1])
         sums = partial(_node_sums, operands, runner, right, left, bias.integers)

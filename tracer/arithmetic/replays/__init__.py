@@ -186,7 +186,7 @@ def _reveal(kernel: Kernel) -> Rule:
     try:
         return reveal(replay_of(kernel.node.domain, kernel.op_type), kernel)
     except ModelError as error:
-        raise NotKnown("neither a rule nor tracer's interpreter has the operator") from error
+        raise NotKnown(f"tracer's interpreter cannot compute it: {error.what}") from error
     except ValueError as error:
         raise NotKnown(f"no rule computes its shapes: {error}") from error
 

@@ -45,7 +45,7 @@ Operate = Callable[[Kernel, Mapping[str, Any], Sequence[Any]], tuple[Heads, Arra
 increased by."""
 _ROTARY_SAMPLES = 20
 _STEPS = "products", "capped", "masked", "shares"
-"""What scores may be when a node gives them out."""
+"""What scores may be when a node gives them out, by `qk_matmul_output_mode`."""
 _WINDOWS = ("left_window_size", "right_window_size")
 _ONNX_INPUTS = 7
 
@@ -316,7 +316,7 @@ def _parts(kernel: Kernel, x: Array, pairs: int) -> tuple[Array, slice, slice]:
 class _OnnxAttention:
     """What is added to scores is the term that their products begin with, or follows a cap.
 
-    `shown` tells which step's scores are an output.
+    `shown` tells which step's scores are an output, where it is not the one of the attribute.
     """
 
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
@@ -324,10 +324,11 @@ class _OnnxAttention:
             raise NotKnown("windows are not known")
         heads, added = _operands(kernel, kernel.values(kernel.draw(np.random.default_rng(0))))
         shapes, scale = [each.shape[2:] for each in heads], scale_of(kernel, heads[0])
-        steps = _STEPS if len(kernel.node.output) > 3 else _STEPS[:1]
         for folds in (True, False) if added is not None else (False,):
             for rule in rules_of_heads(shapes, scale, ["softmax"], folds):
-                yield from (Rule(rule.text, {**rule.facts, "shown": step}) for step in steps)
+                yield rule
+                for step in _STEPS if len(kernel.node.output) > 3 else ():
+                    yield Rule(rule.text, {**rule.facts, "shown": step})
 
     def replay(
         self, kernel: Kernel, facts: Mapping[str, Any], inputs: Mapping[str, Array]
@@ -350,7 +351,8 @@ class _OnnxAttention:
         output = product(facts["values"][0], shown["shares"], value)
         if values[0].ndim == 3:
             output = joined_heads(output)
-        outputs = output, key, value, shown[facts.get("shown", "products")]
+        mode = kernel.attributes.get("qk_matmul_output_mode", 0)
+        outputs = output, key, value, shown[facts.get("shown", _STEPS[mode])]
         return [v for name, v in zip(kernel.node.output, outputs, strict=False) if name]
 
 

@@ -16,6 +16,8 @@ from tracer.arithmetic.replays.resizing import cubic_weights
 from tracer.support.types import Array
 
 _F = np.float32
+_IMAGES = 4
+"""Axes of a batch of images."""
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 _TEXTS = {
     "moved": "moved, places in float32",
@@ -108,16 +110,29 @@ def blend_rows(image: _Image, places: list[Array]) -> Array:
     return np.asarray(reduce(np.add, rows))
 
 
+def _usual_way(kernel: Kernel) -> str:
+    """Returns how the sums are usual: weights are multiplied before for plain images."""
+    attributes = kernel.attributes
+    mode = attributes.get("mode", "linear")
+    if _MODES.get(mode, mode) != "linear":
+        return "moved" if mode == "nearest" else "cubic"
+    is_plain = attributes.get("padding_mode", "zeros") == "zeros"
+    is_plain = is_plain and not attributes.get("align_corners", 0)
+    return "weights" if is_plain and len(kernel.shape(0) or ()) == _IMAGES else "rows"
+
+
 class _GridSample:
+    """The usual way follows from the attributes: it is no fact, in which kernels could differ."""
+
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
-        mode = kernel.attributes.get("mode", "linear")
-        ways = {"nearest": ["moved"], "cubic": ["cubic"]}
-        for way in ways.get(_MODES.get(mode, mode), ["weights", "rows"]):
-            yield Rule(_TEXTS[way], {"way": way})
+        way = _usual_way(kernel)
+        yield Rule(_TEXTS[way])
+        if way == "weights":  # of releases before
+            yield Rule(_TEXTS["rows"], {"way": "rows"})
 
     def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         x, grid = kernel.values(inputs)
-        attributes, way = kernel.attributes, facts["way"]
+        attributes, way = kernel.attributes, facts.get("way", _usual_way(kernel))
         padding = attributes.get("padding_mode", "zeros")
         image = _Image(x, padding, bool(attributes.get("align_corners", 0)))
         places = image.places(grid.reshape(len(grid), -1, grid.shape[-1]))
