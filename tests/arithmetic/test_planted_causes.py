@@ -146,6 +146,9 @@ MODELS = [
     (SAMPLED % ("linear", 0), SAMPLED % ("nearest", 0), "the attribute mode"),
     (SAMPLED % ("linear", 0), SAMPLED % ("linear", 1), "the attribute align_corners"),
     (PRODUCT, PRODUCT.replace("{0.126", "{0.125"), "stored values"),
+    (ROWS + " { y = Sigmoid(x) }",
+     ROWS + " { h = Cast <to = 10> (x) f = Cast <to = 1> (h) y = Sigmoid(f) }",
+     "further operators (Cast, Cast)"),
 ]  # fmt: skip
 
 

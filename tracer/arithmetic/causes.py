@@ -4,7 +4,6 @@ A cause is a fact in which the kernels of the two sides differ. It is proven by 
 first side: switched in this fact alone, and fed the same inputs, it has the bits of the other side.
 """
 
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -18,7 +17,16 @@ from tracer.arithmetic import runs
 from tracer.arithmetic.fingerprint import digest, stored_numbers
 from tracer.arithmetic.kernel import Facts, NotKnown, Rule, are_equal
 from tracer.arithmetic.replays import conv
-from tracer.arithmetic.trees import ADD, BEGIN, SCALE, tree_of_program
+from tracer.arithmetic.trees import (
+    ADD,
+    BEGIN,
+    SCALE,
+    is_divided,
+    is_in_lanes,
+    terms_of,
+    tree_of_program,
+    without_term,
+)
 from tracer.executors.onnxruntime import kernel_nodes
 from tracer.graph import stored_weights
 from tracer.graph.model import Model
@@ -123,13 +131,13 @@ def order_cause(mine: Facts, theirs: Facts) -> str:
     if len(own) != len(other) or not own:
         return "order of additions"
     trees = [(tree_of_program(a), tree_of_program(b)) for a, b in zip(own, other, strict=True)]
-    last = [max(_terms(a)) for a, _ in trees]
-    bare = [(_without(a, n), _without(b, n)) for (a, b), n in zip(trees, last, strict=True)]
+    last = [max(terms_of(a)) for a, _ in trees]
+    bare = [(without_term(a, n), without_term(b, n)) for (a, b), n in zip(trees, last, strict=True)]
     if all(a == b for a, b in bare):
         return "place of the bias"
-    if all(_is_in_lanes(a, b) or _is_in_lanes(b, a) for a, b in bare):
+    if all(is_in_lanes(a, b) or is_in_lanes(b, a) for a, b in bare):
         return "number of lanes"
-    if all(_terms(a) == _terms(b) or _is_divided(a, b) or _is_divided(b, a) for a, b in bare):
+    if all(terms_of(a) == terms_of(b) or is_divided(a, b) or is_divided(b, a) for a, b in bare):
         return "block size"
     return "order of additions"
 
@@ -175,55 +183,6 @@ def _sums(facts: Facts) -> Iterator[Facts]:
         yield facts
     for each in facts.get("sums", ()):
         yield from _sums(each)
-
-
-def _terms(tree: list[Any]) -> list[int]:
-    return [term for each in tree for term in (_terms(each) if isinstance(each, list) else [each])]
-
-
-def _is_divided(tree: list[Any], other: list[Any]) -> bool:
-    """Returns whether each register of `other` has a part of one of `tree`, in the same order."""
-    return all(
-        len({number for number, _ in found}) == 1 and found == sorted(found)
-        for found in _places(tree, other)
-    )
-
-
-def _is_in_lanes(tree: list[Any], other: list[Any]) -> bool:
-    """Returns whether the registers of `other` take every so many terms of one of `tree`."""
-    steps = {
-        place - before
-        for found in _places(tree, other)
-        for (_, before), (_, place) in itertools.pairwise(found)
-    }
-    return _is_divided(tree, other) and len(steps) == 1 and steps.pop() > 1
-
-
-def _places(tree: list[Any], other: list[Any]) -> Iterator[list[tuple[int, int]]]:
-    """Yields where `tree` has the terms of each register of `other`: register, then place in it."""
-    places: dict[int, tuple[int, int]] = {}
-    for number, register in enumerate(_registers(tree)):
-        places |= {term: (number, place) for place, term in enumerate(register)}
-    for register in _registers(other):
-        yield [places.get(term, (-1, 0)) for term in register]
-
-
-def _registers(tree: list[Any]) -> Iterator[list[int]]:
-    """Yields the terms of each register, without those that are joined to it."""
-    yield [each for each in tree if not isinstance(each, list)]
-    for each in tree:
-        if isinstance(each, list):
-            yield from _registers(each)
-
-
-def _without(tree: list[Any], term: int) -> list[Any]:
-    """Returns a tree without a term; a register of one term is that term."""
-    kept = []
-    for each in tree:
-        part = _without(each, term) if isinstance(each, list) else each
-        if part not in (term, []):
-            kept.append(part[0] if isinstance(part, list) and len(part) == 1 else part)
-    return kept
 
 
 GRAPH = "graph"
@@ -407,16 +366,18 @@ class _Region:
         """
         sides, causes = (self._first, self._second), dict[str, None]()
         if not stored_weights.are_same(self._first.model, self._second.model):
-            own, other = (
-                stored_numbers(
-                    side.model,
-                    _nodes_between(side, side.model.graph.node, side.name(tensor), equal),
-                )
+            nodes = [
+                _nodes_between(side, side.model.graph.node, side.name(tensor), equal)
                 for side, tensor in zip(sides, self._tensors, strict=True)
+            ]
+            own, other = (
+                stored_numbers(side.model, each) for side, each in zip(sides, nodes, strict=True)
             )
             if own and other and own.keys() != other.keys():
                 return [TYPE]
             causes = dict.fromkeys([STORED] * ({*own.values(), ""} != {*other.values(), ""}))
+            if further := _further_operators(*nodes):
+                return [*causes, f"further operators ({', '.join(further)})"]
         mine, theirs = (
             [node for node in nodes if node.op_type not in _REORDERINGS] for nodes in self._nodes
         )
@@ -424,11 +385,12 @@ class _Region:
         if parts[0] != parts[1]:
             is_one = (parts[0] - parts[1]).total() == (parts[1] - parts[0]).total() == 1
             return [*causes, OPERATOR if is_one else FUSION]
-        kinds = [Counter((n.domain, n.op_type) for n in nodes) for nodes in (mine, theirs)]
-        if kinds[0] != kinds[1]:
+        in_blocks = [
+            {each.domain for each in nodes} & {conv.BLOCKS_DOMAIN} for nodes in (mine, theirs)
+        ]
+        if in_blocks[0] != in_blocks[1]:
             return [*causes, LAYOUT]
-        are_blocks = any(node.domain == conv.BLOCKS_DOMAIN for node in mine)
-        if self._first.block != self._second.block and are_blocks:
+        if self._first.block != self._second.block and in_blocks[0]:
             return [*causes]
         stored = [
             sorted(digest(side.graph.constants[name]) for node in nodes for name in node.input
@@ -476,6 +438,13 @@ def _nodes_between(side: Side, graph: Nodes, tensor: str, equal: Set[str]) -> No
             nodes.append(node)
             needed |= {name for name in node.input if name and side.name(name) not in equal}
     return nodes[::-1]
+
+
+def _further_operators(first: Nodes, second: Nodes) -> list[str]:
+    """Returns the operators that one model has beside all of the other; none of the same ones."""
+    own, other = (Counter(node.op_type for node in nodes) for nodes in (first, second))
+    more, fewer = own - other, other - own
+    return [] if more and fewer else sorted((more or fewer).elements())
 
 
 def _rule(side: Side, node: onnx.NodeProto) -> Rule | str:

@@ -11,7 +11,7 @@ factor, in one rounding.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -192,9 +192,9 @@ def _of_levels(tree: Branch, count: int) -> Iterator[orders.Order]:
     levels: list[orders.Level] = []
     sums, at, size = np.arange(count), 1, 1  # the sum that a term is in
     while at < len(tree):
-        sizes = [len(_leaves(part)) for part in tree[at:]]
+        sizes = [len(terms_of(part)) for part in tree[at:]]
         alike = next((n for n, each in enumerate(sizes) if each > size), len(sizes))
-        stride, many = int(sums[_leaves(tree[at])[0]]), int(sums.max()) + 1
+        stride, many = int(sums[terms_of(tree[at])[0]]), int(sums.max()) + 1
         if not (alike and stride):
             break
         reaches = (alike + 1) * stride >= many
@@ -217,8 +217,9 @@ def _of_levels(tree: Branch, count: int) -> Iterator[orders.Order]:
                 yield orders.Tiles(tuple(levels))
 
 
-def _leaves(part: Any) -> list[int]:
-    return [part] if isinstance(part, int) else [leaf for each in part for leaf in _leaves(each)]
+def terms_of(part: Any) -> list[int]:
+    """Returns the terms of a tree, or the one term."""
+    return [part] if isinstance(part, int) else [leaf for each in part for leaf in terms_of(each)]
 
 
 def _renumbered(part: Any, numbers: list[int]) -> Any:
@@ -276,3 +277,48 @@ def _lines(branch: Branch) -> Iterator[str]:
         lines: Sequence[str] = list(_lines(run)) if isinstance(run, list) else [run]
         yield f"{'└─' if is_last else '├─'} {lines[0]}"
         yield from (f"{'  ' if is_last else '│ '} {line}" for line in lines[1:])
+
+
+def is_divided(tree: Branch, other: Branch) -> bool:
+    """Returns whether each register of `other` has a part of one of `tree`, in the same order."""
+    return all(
+        len({number for number, _ in found}) == 1 and found == sorted(found)
+        for found in _places(tree, other)
+    )
+
+
+def is_in_lanes(tree: Branch, other: Branch) -> bool:
+    """Returns whether the registers of `other` take every so many terms of one of `tree`."""
+    steps = {
+        place - before
+        for found in _places(tree, other)
+        for (_, before), (_, place) in pairwise(found)
+    }
+    return is_divided(tree, other) and len(steps) == 1 and steps.pop() > 1
+
+
+def _places(tree: Branch, other: Branch) -> Iterator[list[tuple[int, int]]]:
+    """Yields where `tree` has the terms of each register of `other`: register, then place in it."""
+    places: dict[int, tuple[int, int]] = {}
+    for number, register in enumerate(_registers(tree)):
+        places |= {term: (number, place) for place, term in enumerate(register)}
+    for register in _registers(other):
+        yield [places.get(term, (-1, 0)) for term in register]
+
+
+def _registers(tree: Branch) -> Iterator[list[int]]:
+    """Yields the terms of each register, without those that are joined to it."""
+    yield [each for each in tree if not isinstance(each, list)]
+    for each in tree:
+        if isinstance(each, list):
+            yield from _registers(each)
+
+
+def without_term(tree: Branch, term: int) -> Branch:
+    """Returns a tree without a term; a register of one term is that term."""
+    kept = []
+    for each in tree:
+        part = without_term(each, term) if isinstance(each, list) else each
+        if part not in (term, []):
+            kept.append(part[0] if isinstance(part, list) and len(part) == 1 else part)
+    return kept
