@@ -56,7 +56,7 @@ def test_a_run_on_random_values_counts_as_well(detector):
     trace = tracer.count(detector, batch=3, run=True)
     first = trace.nodes.set_index("node").loc["first"]
     assert first["macs"] == 3 * 8 * 2 * 3  # random floats are hardly ever 0
-    assert "inputs are random, seed 0" in trace.notes
+    assert "inputs are random, floats from 0 to 1, seed 0" in trace.notes
     assert not [note for note in trace.notes if "unknown" in note]
 
 

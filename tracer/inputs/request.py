@@ -249,7 +249,9 @@ def make_feeds(
 def random_feeds(model: Model, sizes: Sizes, seed: int) -> FeedSet:
     """Returns random feeds of these sizes. Raises the errors of `random_arrays`."""
     feeds = random_arrays(model, sizes.shapes, seed)
-    note = f"inputs are random, seed {seed}" if feeds else "the model has no inputs"
+    has_floats = any(each.dtype.kind in "fV" for each in feeds.values())
+    which = ", floats from 0 to 1" if has_floats else ""  # what happens below 0 does not show
+    note = f"inputs are random{which}, seed {seed}" if feeds else "the model has no inputs"
     notes = (*sizes.notes, note)
     return FeedSet(feeds, batch_of(model, sizes.shapes), notes, sizes.chosen)
 

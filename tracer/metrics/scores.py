@@ -363,6 +363,16 @@ def one_class_note(metric: Metric, batches: Iterable[ClassCounts]) -> str | None
     )
 
 
+def no_hit_note(metric: Metric, scores: Array) -> str | None:
+    """Returns a note where the reference, whose `scores` (N,) these are, predicts nothing right."""
+    if metric.predictions is None or not metric.higher_is_better or scores.any():
+        return None
+    return (
+        f"the reference is right in none of the {len(scores):,} samples: {metric.name} "
+        f"{PROVES_LITTLE}. Check the labels, or take the metric noise"
+    )
+
+
 def _among_best(best: int, scores: Array, labels: Array) -> FloatArray:
     if scores.ndim != 2:
         raise InputError(

@@ -30,6 +30,7 @@ from tracer.metrics.scores import (
     channel_axes,
     channel_squares,
     class_counts,
+    no_hit_note,
     one_class_note,
     squares_along,
     unlike_channels_note,
@@ -98,7 +99,10 @@ def accuracy(
         return None, ()
     values = [metric.value(np.concatenate(each)) for each in scores]
     classes, squares = zip(*shown, strict=True)
-    notes = one_class_note(metric, classes), unlike_channels_note(metric, squares)
+    notes = (
+        one_class_note(metric, classes), no_hit_note(metric, np.concatenate(scores[0])),
+        unlike_channels_note(metric, squares),
+    )  # fmt: skip
     here = values[2] if session is not None else None
     measured = Accuracy(metric.name, metric.unit, values[0], values[1], done, here)
     return measured, tuple(filter(None, notes))

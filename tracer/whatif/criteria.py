@@ -26,6 +26,7 @@ from tracer.metrics.scores import (
     channel_squares,
     class_counts,
     lead,
+    no_hit_note,
     one_class_note,
     unlike_channels_note,
 )
@@ -109,6 +110,7 @@ def metric_notes(metric: metrics.Metric, batches: Sequence[WideBatch]) -> tuple[
     """Returns notes on what the metric does not show of the outputs in wide accumulators."""
     notes = (
         one_class_note(metric, (batch.classes for batch in batches)),
+        no_hit_note(metric, np.concatenate([batch.scores for batch in batches])),
         unlike_channels_note(metric, (batch.squares for batch in batches)),
     )
     return tuple(filter(None, notes))

@@ -31,7 +31,13 @@ def test_every_node_and_output_is_shown(model, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "240")
     code, out, _ = run(capfd, model, "--notes")
     assert code == 0
-    for word in ("Conv", "GlobalAveragePool", "float32", "mean", "inputs are random, seed 0"):
+    for word in (
+        "Conv",
+        "GlobalAveragePool",
+        "float32",
+        "mean",
+        "inputs are random, floats from 0 to 1",
+    ):
         assert word in out
 
 

@@ -17,6 +17,7 @@ from tracer.inputs.datasets.batch import Batch
 from tracer.metrics.scores import (
     channel_squares,
     class_counts,
+    no_hit_note,
     one_class_note,
     unlike_channels_note,
 )
@@ -264,6 +265,15 @@ def test_predictions_of_one_class_are_told():
     assert told in one_class("agreement", alike)
     assert one_class("agreement", varied) is None
     assert one_class("noise", alike) is None
+
+
+def test_a_reference_without_a_hit_is_told():
+    told = "the reference is right in none of the 3 samples: top1 proves little here"
+    outputs = np.eye(3)
+    for labels, note in (([1, 2, 0], told), ([0, 2, 1], None)):
+        found = no_hit_note(metrics.find("top1"), scored("top1", outputs, np.array(labels)))
+        assert (found or "").startswith(note or "") and (found is None) == (note is None)
+    assert no_hit_note(metrics.find("noise"), np.zeros(3)) is None
 
 
 def test_labels_that_a_data_set_does_not_have_are_missed():
