@@ -224,6 +224,21 @@ def test_a_processor_whose_pairs_saturate_is_replayed_here():
 
 
 @needs_vnni
+def test_another_release_on_the_same_processor_is_told(tmp_path):
+    here = tracer.fingerprint([LENET], threads=1, in_process=True)
+    other = json.loads(AVX2.read_text())
+    other |= {"processor": here.processor, "instructions": here.instructions}
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps(other | {"onnxruntime": "1.0.0"}))
+    (side,) = tracer.compare_bits([LENET], machine=path, in_process=True).sides
+    assert "onnxruntime 1.0.0" in side.side
+    assert side.first.cause == "release of onnxruntime: saturation of pairs"
+    path.write_text(json.dumps(other | {"onnxruntime": here.onnxruntime}))
+    (side,) = tracer.compare_bits([LENET], machine=path, in_process=True).sides
+    assert side.first.cause == "saturation of pairs"
+
+
+@needs_vnni
 def test_the_class_of_one_image_is_another_on_that_processor():
     model, (print_,) = loading.load(LENET), fingerprint.read(AVX2).models
     image = {"x": tutorial.digit(model)}

@@ -11,8 +11,8 @@ from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
 from tracer.text import plural
 
-SETTINGS = THREADS, BATCHES = "threads", "kernel by batch"
-"""Causes that are the one setting in which two sides differ."""
+SETTINGS = THREADS, BATCHES, RELEASE = "threads", "kernel by batch", "release of onnxruntime"
+"""Causes that are the one setting in which two sides, or two machines, differ."""
 
 
 @dataclass(frozen=True, slots=True)

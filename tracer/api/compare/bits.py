@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 
 from tracer.api.compare import BitArguments, SideSettings, naming
 from tracer.api.compare.sides import OnnxSide
@@ -17,7 +18,9 @@ from tracer.errors import InputError, UsageError
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds
+from tracer.interpreter.compiled_code import loaded
 from tracer.records import bits as records
+from tracer.records import environment
 from tracer.text import plural
 
 
@@ -161,7 +164,12 @@ def _compare_machine(
         optimization=side.optimization or print_.optimization,
     )
     here = _ran(side.label, model, own, feeds, rules)
-    label = f"{side.label} on {machine.processor} ({machine.instructions})"
+    release = (
+        "" if machine.onnxruntime == ort.__version__ else f", onnxruntime {machine.onnxruntime}"
+    )
+    label = f"{side.label} on {machine.processor} ({machine.instructions}{release})"
+    here_too = environment.cpu_model(), loaded("machine_code").instruction_set()
+    is_release = bool(release) and here_too == (machine.processor, machine.instructions)
     try:
         there = fingerprint.OtherMachine.of(model, print_)
         proof = runs.replay_graph(there.graph, there.rule_of, drawn)
@@ -179,6 +187,7 @@ def _compare_machine(
             "Compare another model, or both machines' outputs.",
         ) from reason
     other = causes.Side(model, there.graph, there.rule_of, replayed.values, machine.block)
-    found, nodes = causes.first_difference(here.side, other)
+    context = records.RELEASE if is_release else ""
+    found, nodes = causes.first_difference(here.side, other, context)
     outputs = tuple(_outputs(here.outputs, replayed.outputs, False))
     return records.SideBits(label, nodes, found, outputs, exact)
