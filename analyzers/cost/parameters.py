@@ -60,11 +60,9 @@ def _of_thresholds(node: Node, stored: Stored) -> str | None:
     if named.upper().startswith(("INT", "UINT")) and named[-1:].isdigit():
         return named.lower()
     thresholds = stored(1)
-    return (
-        None
-        if thresholds is None or not thresholds.ndim
-        else f"uint{int(thresholds.shape[-1]).bit_length()}"
-    )
+    if thresholds is None or not thresholds.ndim:
+        return None
+    return f"uint{int(thresholds.shape[-1]).bit_length()}"
 
 
 def _bits(value: Array | None) -> int | None:
@@ -239,16 +237,11 @@ def owned(operations: Iterable[Operation], sources: Sources) -> dict[str, Weight
 def of_idle(weights: Mapping[str, Weights], idle: Collection[str]) -> tuple[str, ...]:
     """Returns a note where parameters belong to nodes that do not run, by key, and to no others."""
     used = {weight for key, owned in weights.items() if key not in idle for weight in owned}
-    unused = {
-        address: weight
-        for key in idle
-        for address, weight in weights[key].items()
-        if address not in used
-    }
+    pairs = ((address, weight) for key in idle for address, weight in weights[key].items())
+    unused = {address: weight for address, weight in pairs if address not in used}
     if not unused:
         return ()
-    count = size(unused)
-    some = "some" if count is None else f"{count:,}"
+    some = "some" if (count := size(unused)) is None else f"{count:,}"
     return (f"parameters are those of the whole model; {some} are of branches that do not run",)
 
 
@@ -352,8 +345,14 @@ def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:
 
 
 def _is_torch(model: Model) -> bool:
-    """Returns whether an exporter of torch wrote the model, with its weights as initializers."""
-    return model.proto.producer_name == "pytorch" and bool(model.graph.initializer)
+    """Returns whether an exporter of torch wrote the model, with its weights as initializers.
+
+    Those of quantised modules are constants, which DequantizeLinear reads.
+    """
+    makers = {name: node.op_type for node in model.nodes for name in node.outputs}
+    read = {makers.get(n.inputs[0]) for n in model.nodes if n.op_type == "DequantizeLinear"}
+    is_plain = "Constant" not in read and bool(model.graph.initializer)
+    return is_plain and model.proto.producer_name == "pytorch"
 
 
 def _derived(node: Node, sources: Sequence[tuple[int, Weights]], types: QuantizedTypes) -> Weights:

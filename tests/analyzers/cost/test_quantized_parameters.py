@@ -10,7 +10,7 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 import tracer
 from tests.accumulators.qcdq import Graph, network
@@ -171,3 +171,25 @@ def test_scales_of_channels_of_a_dynamic_quantisation_are_no_parameters(tmp_path
     quantize_dynamic(tmp_path / "m.onnx", tmp_path / "q.onnx", per_channel=True)
     model = tracer.count(tmp_path / "q.onnx").model
     assert (model.params, model.param_bytes) == (160, 160)
+
+
+def test_constants_of_torchs_quantised_modules_are_parameters(tmp_path):
+    """Its exporter has weights of quantised modules as constants, and scales as initializers."""
+    weights = {"w": np.ones((8, 3, 3, 3), np.int8), "b": np.linspace(-1, 1, 8, dtype=np.float32)}
+    nodes = [
+        *(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value))
+          for name, value in weights.items()),
+        helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"]),
+        helper.make_node("Conv", ["x", "d", "b"], ["y"], "conv"),
+    ]  # fmt: skip
+    stored = {"s": np.array(0.1, np.float32), "z": np.array(0, np.int8)}
+    graph = helper.make_graph(
+        nodes, "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 8, 6, 6])],
+        [numpy_helper.from_array(value, name) for name, value in stored.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, producer_name="pytorch", ir_version=8)
+    onnx.save(model, tmp_path / "net.onnx")
+    table = tracer.count(tmp_path / "net.onnx", in_process=True).nodes.set_index("node")
+    assert table.loc["conv", "params"] == 8 * 3 * 3 * 3 + 8
