@@ -385,6 +385,8 @@ def named_ends(graph: Graph, kernel: Kernel) -> Iterator[Node]:
         yield from ends
     elif kernel.node in graph.by_key:
         node = graph.by_key[kernel.node]
+        if kernel.op_type == "DequantizeLinear" != node.op_type:
+            return  # of a bias that the runtime quantises, and names after its node
         yield node
         if returns_integers(kernel.op_type) and not returns_integers(node.op_type):
             # the kernel quantises its result too

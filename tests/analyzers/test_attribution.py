@@ -179,3 +179,32 @@ def test_the_time_of_a_quantised_convolution_is_its_own(quant_format, tmp_path):
         if kernel.op_type == "Transpose":
             assert group == ()
     assert convolutions == 2
+
+
+def test_a_bias_that_the_runtime_quantises_takes_no_node_from_the_convolution():
+    """As NNCF stores it: the runtime quantises the float bias, and names that after the Conv."""
+    random = np.random.default_rng(0)
+    text = """
+    <ir_version: 10, opset_import: ["": 21]>
+    net (float[1,4,8,8] x) => (float[1,6,8,8] y) {
+      q = QuantizeLinear (x, s, z)
+      d = DequantizeLinear (q, s, z)
+      v = DequantizeLinear <axis = 0> (w, ws, wz)
+      c = Conv <pads = [1, 1, 1, 1]> (d, v, b)
+      r = Relu (c)
+      p = QuantizeLinear <axis = 1> (r, os, oz)
+      y = DequantizeLinear <axis = 1> (p, os, oz)
+    }
+    """
+    proto = parse(
+        text, s=np.float32(0.02), z=np.uint8(128), oz=np.zeros(6, np.uint8),
+        w=random.integers(-127, 128, (6, 4, 3, 3)).astype(np.int8), wz=np.zeros(6, np.int8),
+        ws=random.uniform(0.001, 0.01, 6).astype(np.float32),
+        b=random.standard_normal(6).astype(np.float32),
+        os=random.uniform(0.01, 0.1, 6).astype(np.float32),
+    )  # fmt: skip
+    for node in proto.graph.node:
+        node.name = node.output[0]
+    kernels, groups = kernels_of(proto, "all")
+    found = {kernel.name: group for kernel, group in zip(kernels, groups, strict=True)}
+    assert found["c"] == found["c_bias_dq"] == ("c", "r")
