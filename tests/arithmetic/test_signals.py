@@ -127,3 +127,14 @@ def test_a_single_target_with_a_transform_is_not_known():
     own = {"coefficients": [1.0] * 8, "targets": 1, "post_transform": "LOGISTIC"}
     with pytest.raises(NotKnown, match="single target"):
         check("LinearRegressor", [(3, 8)], domain=CLASSICAL, **own)
+
+
+@pytest.mark.parametrize("names", [["x"], ["x", "", "most"]])
+def test_a_clip_without_a_limit_clips_infinity(names):
+    stored = {name: np.float32(1) for name in names[2:]}
+    node = helper.make_node("Clip", names, ["y"])
+    kernel = Kernel(node, {"x": (FLOAT, (5,))}, stored, {"": 13}, 1)
+    inputs = {"x": np.array([np.inf, -np.inf, np.nan, -0.0, 3], np.float32)}
+    replay = replay_of("", "Clip")
+    (out,) = replay.replay(kernel, reveal(replay, kernel).facts, inputs)
+    assert are_equal(kernel.run(inputs)[0], out).all()

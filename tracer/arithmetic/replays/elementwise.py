@@ -21,7 +21,7 @@ from tracer.arithmetic.replays import ROUNDED, of_floats
 from tracer.support.types import Array
 
 _F = np.float32
-_ONE, _HALF = _F(1), _F(0.5)
+_ONE, _HALF, _LARGEST = _F(1), _F(0.5), np.finfo(np.float32).max
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 _MINUS_ZERO = np.int32(-(2**31))
 _ROOT_HALF = _F(np.sqrt(0.5))
@@ -79,13 +79,15 @@ def clip(x: Array, *rest: Any) -> Array:
     What equals a limit stays, with its sign.
     """
     *inputs, attributes = rest
-    low, high = (*inputs, None)[:2] if inputs else (attributes.get("min"), attributes.get("max"))
-    limits = [np.asarray(each, _F) for each in (low, high) if each is not None]
-    if limits and is_plain(x, *limits):
+    given = (*inputs, None)[:2] if inputs else (attributes.get("min"), attributes.get("max"))
+    low, high = (  # without a limit, the largest number is one
+        np.asarray(usual if each is None else each, _F)
+        for each, usual in zip(given, (-_LARGEST, _LARGEST), strict=True)
+    )
+    if is_plain(x, low, high):
         return np.asarray(np.clip(x, low, high))
-    if low is not None:
-        x = np.where(x < low, low, x)
-    return x if high is None else np.where(x > high, high, x)
+    x = np.where(x < low, low, x)
+    return np.where(x > high, high, x)
 
 
 def softsign(x: Array) -> Array:
