@@ -138,3 +138,13 @@ def test_a_clip_without_a_limit_clips_infinity(names):
     replay = replay_of("", "Clip")
     (out,) = replay.replay(kernel, reveal(replay, kernel).facts, inputs)
     assert are_equal(kernel.run(inputs)[0], out).all()
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.702])
+def test_a_quotient_near_one_is_limited_where_the_kernel_limits_it(alpha):
+    node = helper.make_node("QuickGelu", ["x"], ["y"], domain="com.microsoft", alpha=alpha)
+    kernel = Kernel(node, {"x": (FLOAT, (1 << 16,))}, {}, {"": 17, "com.microsoft": 1}, 1)
+    x = np.linspace(9, 19, 1 << 16, dtype=np.float32)
+    replay = replay_of("com.microsoft", "QuickGelu")
+    (out,) = replay.replay(kernel, reveal(replay, kernel).facts, {"x": x})
+    assert are_equal(kernel.run({"x": x})[0], out).all()

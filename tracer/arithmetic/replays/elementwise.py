@@ -105,9 +105,9 @@ def gelu_by_tanh(x: Array) -> Array:
     return _HALF * x * (mlas.tanh(x * (_GELU_CUBE * x * x + _GELU_SLOPE)) + _ONE)
 
 
-def quick_gelu(x: Array, alpha: float) -> Array:
-    """Returns x / (1 + exp(-alpha x))."""
-    return x * mlas.logistic(x if alpha == 1 else x * _F(alpha))
+def quick_gelu(x: Array, alpha: float, most: np.float32 = _LARGEST) -> Array:
+    """Returns x / (1 + exp(-alpha x)), its quotient at most `most`."""
+    return np.asarray(x * np.minimum(mlas.logistic(x if alpha == 1 else x * _F(alpha)), most))
 
 
 Form = Callable[..., Array]
@@ -258,11 +258,26 @@ def _power(x: Array, y: Array, attributes: Mapping[str, Any]) -> Array:
     return c_library.power(x, y)
 
 
-def _swish(default: float) -> Elementwise:
-    def form(x: Array, attributes: Mapping[str, Any]) -> Array:
-        return quick_gelu(x, attributes.get("alpha", default))
+@dataclass(frozen=True)
+class _Swish:
+    """Whether the quotient, which may be just above 1, is limited, a value tells where it is."""
 
-    return Elementwise(_QUOTIENT, form)
+    alpha: float
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        alpha = _F(kernel.attributes.get("alpha", self.alpha))
+        near = np.linspace(16, 18, 1 << 14, dtype=np.float32) / alpha
+        above = near[mlas.logistic(near if alpha == 1 else near * alpha) > 1]
+        ((name, (_, shape)),) = kernel.inputs.items()
+        if above.size and (kernel.run({name: np.full(shape, above[0])})[0] == above[0]).all():
+            yield Rule(f"{_QUOTIENT}, at most 1", {"limited": True})
+        else:
+            yield Rule(_QUOTIENT)
+
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
+        (x,) = kernel.values(inputs)
+        alpha = kernel.attributes.get("alpha", self.alpha)
+        return [quick_gelu(x, alpha, _ONE if facts.get("limited") else _LARGEST)]
 
 
 _QUOTIENT = "a quotient of polynomials with fused multiply-add"
@@ -287,8 +302,8 @@ REPLAYS = {"Where": _Where(), **of_floats({
             x if len(rest) < 2 or rest[0] is None else x + rest[0]
         ),
     ),
-    "com.microsoft:QuickGelu": _swish(1.702),
-    "Swish": _swish(1),
+    "com.microsoft:QuickGelu": _Swish(1.702),
+    "Swish": _Swish(1),
     "Softsign": _plain("a product with the reciprocal", softsign),
     "Pow": Elementwise("squares and cubes by products, others by the C library", _power),
     "Range": _Range(),
