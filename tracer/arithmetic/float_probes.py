@@ -30,8 +30,8 @@ _MASKED, _MASK_EXPONENT, _MASK_RANGE = 200, 15, 37
 """Probes whose sum hides small terms; the exponent of their large ones, and what lies between."""
 _TELLING = 64
 """Sums that tell two candidates apart, of which no more are tried."""
-_ABOUT_THE_LEAST = 0.1
-"""Share of products that are about the least sum, where others are at the ends of a range."""
+_AT_ENDS, _LEAST_SUMS = 4000, 0.1
+"""Probes at the ends of a range, and the share of their products that are the least sum."""
 _FEW = 40
 """Probes that a candidate meets first."""
 _REPEATS = 4
@@ -144,19 +144,16 @@ class Probes:
         """Whether it explains sums that a rival does not, whose products have another range.
 
         Random products hardly tell: of a sum in 8 bits, one just below a range changes one sum of
-        thousands. So they are drawn at both ends of the ranges, beside some that are about the
-        least sum, and the rows that tell are tried.
+        thousands. So they are drawn at the ends of the ranges, beside some that are the least
+        sum, and the rows that tell are tried.
         """
-        ends = [
-            end
-            for form in (candidate.product, rival.product) if form is not None
-            for end in (form.least_exponent, form.largest_exponent)
-        ]  # fmt: skip
-        shape = CHUNK, self.box.terms
-        near = self.random.choice(ends, (CHUNK, 1)) + self.random.integers(-3, 3, shape)
-        least = candidate.format.least_exponent + self.random.integers(0, 4, shape)
-        near = np.where(self.random.random(shape) < _ABOUT_THE_LEAST, least, near)
-        left, right = draw(self.box, self.random, CHUNK, self.box.terms, near=near)
+        forms = [form for form in (candidate.product, rival.product) if form is not None]
+        ends = [form.least_exponent for form in forms] + [forms[-1].largest_exponent]
+        shape = _AT_ENDS, self.box.terms
+        near = self.random.choice(ends, (_AT_ENDS, 1)) + self.random.integers(-2, 1, shape)
+        is_least = self.random.random(shape) < _LEAST_SUMS
+        near = np.where(is_least, candidate.format.least_exponent, near)
+        left, right = draw(self.box, self.random, _AT_ENDS, self.box.terms, near=near)
         sums = [emulated(each, left, right) for each in (candidate, rival)]
         telling = np.flatnonzero(~equal(*sums))[:_TELLING]
         left, right = left[telling], right[telling]
