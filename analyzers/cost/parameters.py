@@ -350,7 +350,8 @@ def _is_torch(model: Model) -> bool:
     Those of quantised modules are constants, which DequantizeLinear reads.
     """
     makers = {name: node.op_type for node in model.nodes for name in node.outputs}
-    read = {makers.get(n.inputs[0]) for n in model.nodes if n.op_type == "DequantizeLinear"}
+    readers = (node.inputs[:1] for node in model.nodes if node.op_type == "DequantizeLinear")
+    read = {makers.get(name) for names in readers for name in names}
     is_plain = "Constant" not in read and bool(model.graph.initializer)
     return is_plain and model.proto.producer_name == "pytorch"
 

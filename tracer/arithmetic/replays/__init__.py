@@ -187,8 +187,8 @@ def _reveal(kernel: Kernel) -> Rule:
         return reveal(replay_of(kernel.node.domain, kernel.op_type), kernel)
     except ModelError as error:
         raise NotKnown(f"tracer's interpreter cannot compute it: {error.what}") from error
-    except ValueError as error:
-        raise NotKnown(f"no rule computes its shapes: {error}") from error
+    except (ValueError, LookupError) as error:
+        raise NotKnown(f"no rule fits its attributes and shapes: {error}") from error
 
 
 def _read(file: Path) -> dict[str, Rule]:
