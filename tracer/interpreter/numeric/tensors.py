@@ -223,9 +223,11 @@ def unpacked(packed: Array, bits: int, count: int) -> Array:
     """Returns the first `count` numbers of the last axis of uint8 `packed`, low bits first."""
     if bits == 8:
         return packed[..., :count]
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    numbers = packed[..., None] >> shifts & np.uint8((1 << bits) - 1)
-    return numbers.reshape(*packed.shape[:-1], -1)[..., :count]
+    apart, mask = 8 // bits, np.uint8((1 << bits) - 1)
+    numbers = np.empty((*packed.shape[:-1], apart * packed.shape[-1]), np.uint8)
+    for place in range(apart):
+        numbers[..., place::apart] = packed >> np.uint8(place * bits) & mask
+    return numbers[..., :count]
 
 
 def packed_bytes(count: int, bits: int) -> int:
