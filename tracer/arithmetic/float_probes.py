@@ -11,8 +11,9 @@ from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.floats import casting, compiled_sums
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator, FloatFormat, Subnormals
-from tracer.accumulators.spec.orders import Terms
+from tracer.accumulators.spec.orders import Terms, Tiles
 from tracer.arithmetic.black_box import BlackBox, Numbers
+from tracer.arithmetic.integer_search import tile_orders
 from tracer.arithmetic.kernel import LEAST_RESULTS
 from tracer.errors import UsageError
 from tracer.support.types import Array
@@ -32,6 +33,8 @@ _TELLING = 64
 """Sums that tell two candidates apart, of which no more are tried."""
 _AT_ENDS, _LEAST_SUMS = 4000, 0.1
 """Probes at the ends of a range, and the share of their products that are the least sum."""
+_LIKELY, _FURTHER_LEVELS = 16, 2
+"""Ways to add that are tried with each format of numbers; levels of tiles on top of the first."""
 _FEW = 40
 """Probes that a candidate meets first."""
 _REPEATS = 4
@@ -123,13 +126,18 @@ class Probes:
 
     def explains(self, candidate: Candidate, left: Array, right: Array, outputs: Array) -> bool:
         """Whether a candidate gives the outputs (N) of these operands (N, columns)."""
-        for part in (slice(0, _FEW), slice(_FEW, None)):
-            sums = emulated(candidate, left[part], right[part])
-            if self.result is not None:
-                sums = casting.cast(sums, self.result)
-            if not equal(sums, outputs[part]).all():
-                return False
-        return True
+        return all(
+            self._equal(candidate, left[part], right[part], outputs[part]).all()
+            for part in (slice(0, _FEW), slice(_FEW, None))
+        )
+
+    def share(self, candidate: Candidate) -> float:
+        """Returns the share of a quarter of the sums of all products that a candidate explains."""
+        return float(self._equal(candidate, *(e[::4] for e in self.sets[self.box.terms])).mean())
+
+    def _equal(self, candidate: Candidate, left: Array, right: Array, outputs: Array) -> Array:
+        sums = emulated(candidate, left, right)
+        return equal(sums if self.result is None else casting.cast(sums, self.result), outputs)
 
     def verifies(self, candidate: Candidate) -> bool:
         """Whether it explains 10,000 more random pairs of vectors, and those that tell others."""
@@ -158,6 +166,30 @@ class Probes:
         telling = np.flatnonzero(~equal(*sums))[:_TELLING]
         left, right = left[telling], right[telling]
         return not len(telling) or self.explains(candidate, *self._sums(left, right))
+
+
+def likely_ways(
+    probes: Probes, like: FloatAccumulator, ways: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Returns the ways in which an accumulator explains most sums, and tiles of further levels.
+
+    Each level of tiles is on top of the one that explains most.
+    """
+
+    def best(some: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return sorted(some, key=lambda way: -probes.share(replace(like, **way)))[:_LIKELY]
+
+    found = newest = best(ways)
+    for _ in range(_FURTHER_LEVELS):
+        tiles = [way["order"] for way in newest if isinstance(way.get("order"), Tiles)]
+        if not tiles:
+            break
+        levels = tiles[0].levels
+        stages = tiles[0].stages(Terms(probes.box.terms))
+        further = tile_orders(len(stages[len(levels) - 1].groups), 1)
+        newest = best([{"order": Tiles((*levels, *order.levels))} for order in further])
+        found = [*found, *newest]
+    return found
 
 
 def _rivals(candidate: FloatAccumulator) -> Iterator[FloatAccumulator]:

@@ -31,7 +31,13 @@ from tracer.accumulators.spec.float_accumulator import (
 from tracer.accumulators.spec.orders import Terms
 from tracer.arithmetic import float_probes, sums, trees
 from tracer.arithmetic.black_box import BlackBox, Finding, order_words
-from tracer.arithmetic.float_probes import SINGLE_FRACTION, Candidate, Probes, are_operands
+from tracer.arithmetic.float_probes import (
+    SINGLE_FRACTION,
+    Candidate,
+    Probes,
+    are_operands,
+    likely_ways,
+)
 from tracer.arithmetic.integer_search import named_orders, tile_orders
 from tracer.arithmetic.kernel import LEAST_RESULTS, Facts, NotKnown
 from tracer.errors import UsageError
@@ -367,7 +373,8 @@ def _accumulators(probes: Probes, fraction: int) -> Iterator[FloatAccumulator]:
             for each in found:  # two products are in one register, or in two
                 if probes.agrees(each, 2) or probes.agrees(replace(each, chunk=1), 2):
                     pairs.append(each)
-        for each, way in product(pairs, ways):
+        yield from (each for each in pairs if probes.agrees(each, terms))
+        for each, way in product(pairs, likely_ways(probes, pairs[0], ways) if pairs else ()):
             is_tree = each.rounding.name == "rne" and each.format == SINGLE == operands
             if "order" in way and (is_tree or each.rounding.name == "sr"):
                 continue  # masked probes find trees, and no accumulator draws in another order
