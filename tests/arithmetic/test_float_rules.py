@@ -69,6 +69,12 @@ def test_a_product_that_is_rounded_to_many_bits_is_told_from_an_exact_one(spec):
 
 
 @pytest.mark.nightly
+def test_tiles_of_several_levels_are_revealed():
+    right, unknown = reveal_rules([90007, 90060], 64)
+    assert right == 2, unknown
+
+
+@pytest.mark.nightly
 def test_products_below_a_range_that_a_narrow_sum_hides_are_told():
     right, unknown = reveal_rules([1074, 90000], 64)
     assert right == 2, unknown
