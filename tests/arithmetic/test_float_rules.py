@@ -68,6 +68,14 @@ def test_a_product_that_is_rounded_to_many_bits_is_told_from_an_exact_one(spec):
     assert claim(float_box(rule), 24, "fp32").spec == spec
 
 
+@pytest.mark.parametrize(
+    "spec", ["bf16(sr=3,chunk=5)", "e4m11(rz,flush,saturate,order=tiles(4x2,3))"]
+)
+def test_ways_to_add_are_revealed(spec):
+    rule = kinds.parse(spec, Accumulator(32)).accumulator
+    assert claim(float_box(rule), 24, "fp32").spec == spec
+
+
 @pytest.mark.nightly
 def test_tiles_of_several_levels_are_revealed():
     right, unknown = reveal_rules([90007, 90060], 64)

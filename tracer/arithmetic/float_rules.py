@@ -374,10 +374,11 @@ def _accumulators(probes: Probes, fraction: int) -> Iterator[FloatAccumulator]:
                 if probes.agrees(each, 2) or probes.agrees(replace(each, chunk=1), 2):
                     pairs.append(each)
         yield from (each for each in pairs if probes.agrees(each, terms))
+        if roundings[0].name == "sr":  # no accumulator draws in another order
+            ways = [way for way in ways if "order" not in way]
         for each, way in product(pairs, likely_ways(probes, pairs[0], ways) if pairs else ()):
-            is_tree = each.rounding.name == "rne" and each.format == SINGLE == operands
-            if "order" in way and (is_tree or each.rounding.name == "sr"):
-                continue  # masked probes find trees, and no accumulator draws in another order
+            if "order" in way and each.rounding.name == "rne" and each.format == SINGLE == operands:
+                continue  # masked probes find trees
             if probes.agrees(candidate := replace(each, **way), terms):
                 yield candidate
 
