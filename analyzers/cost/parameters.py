@@ -349,11 +349,12 @@ def _is_torch(model: Model) -> bool:
 
     Those of quantised modules are constants, which DequantizeLinear reads.
     """
+    if model.proto.producer_name != "pytorch" or not model.graph.initializer:
+        return False
     makers = {name: node.op_type for node in model.nodes for name in node.outputs}
     readers = (node.inputs[:1] for node in model.nodes if node.op_type == "DequantizeLinear")
     read = {makers.get(name) for names in readers for name in names}
-    is_plain = "Constant" not in read and bool(model.graph.initializer)
-    return is_plain and model.proto.producer_name == "pytorch"
+    return "Constant" not in read
 
 
 def _derived(node: Node, sources: Sequence[tuple[int, Weights]], types: QuantizedTypes) -> Weights:

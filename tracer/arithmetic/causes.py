@@ -386,7 +386,7 @@ class _Region:
             is_one = (parts[0] - parts[1]).total() == (parts[1] - parts[0]).total() == 1
             return [*causes, OPERATOR if is_one else FUSION]
         in_blocks = [
-            {each.domain for each in nodes} & {conv.BLOCKS_DOMAIN} for nodes in (mine, theirs)
+            any(each.domain == conv.BLOCKS_DOMAIN for each in nodes) for nodes in (mine, theirs)
         ]
         if in_blocks[0] != in_blocks[1]:
             return [*causes, LAYOUT]

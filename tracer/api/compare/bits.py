@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 
 from tracer.api.compare import BitArguments, SideSettings, naming
 from tracer.api.compare.sides import OnnxSide
@@ -18,9 +17,7 @@ from tracer.errors import InputError, UsageError
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds
-from tracer.interpreter.compiled_code import loaded
 from tracer.records import bits as records
-from tracer.records import environment
 from tracer.text import plural
 
 
@@ -164,12 +161,12 @@ def _compare_machine(
         optimization=side.optimization or print_.optimization,
     )
     here = _ran(side.label, model, own, feeds, rules)
+    this = fingerprint.observe(())
     release = (
-        "" if machine.onnxruntime == ort.__version__ else f", onnxruntime {machine.onnxruntime}"
+        "" if machine.onnxruntime == this.onnxruntime else f", onnxruntime {machine.onnxruntime}"
     )
     label = f"{side.label} on {machine.processor} ({machine.instructions}{release})"
-    here_too = environment.cpu_model(), loaded("machine_code").instruction_set()
-    is_release = bool(release) and here_too == (machine.processor, machine.instructions)
+    is_here = (this.processor, this.instructions) == (machine.processor, machine.instructions)
     try:
         there = fingerprint.OtherMachine.of(model, print_)
         proof = runs.replay_graph(there.graph, there.rule_of, drawn)
@@ -187,7 +184,7 @@ def _compare_machine(
             "Compare another model, or both machines' outputs.",
         ) from reason
     other = causes.Side(model, there.graph, there.rule_of, replayed.values, machine.block)
-    context = records.RELEASE if is_release else ""
+    context = records.RELEASE if release and is_here else ""
     found, nodes = causes.first_difference(here.side, other, context)
     outputs = tuple(_outputs(here.outputs, replayed.outputs, False))
     return records.SideBits(label, nodes, found, outputs, exact)

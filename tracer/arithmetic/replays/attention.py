@@ -116,18 +116,18 @@ def attend(facts: Facts, heads: Heads, added: Array | None, hidden: Array | None
     if hidden is not None:
         scores = np.where(hidden, _LOWEST, scores)
     if facts["end"] == "softmax":
-        return joined_heads(product(facts["values"][0], _shares(facts, scores), value))
+        return joined_heads(product(facts["values"][0], softmax(scores, facts["lanes"]), value))
     sums, totals = _unnormalised(facts, scores, value)
     divisors = totals.reshape(*scores.shape[:3], 1)
     quotients = sums / divisors if facts["end"] == "quotient" else sums * (_ONE / divisors)
     return joined_heads(quotients)
 
 
-def _shares(facts: Facts, scores: Array) -> Array:
-    """Returns the softmax of scores over the keys."""
+def softmax(scores: Array, lanes: int) -> Array:
+    """Returns the softmax of scores over the last axis, whose sums have so many lanes."""
     rows = np.ascontiguousarray(scores).reshape(-1, scores.shape[-1])
     shares = np.empty_like(rows)
-    _kernels().softmax(rows, facts["lanes"] > 8, False, shares)
+    _kernels().softmax(rows, lanes > 8, False, shares)
     return shares.reshape(scores.shape)
 
 
@@ -347,7 +347,7 @@ class _OnnxAttention:
         if len(values) == _ONNX_INPUTS and values[-1] is not None:
             padding = np.arange(scores.shape[3]) >= values[-1].reshape(-1, 1, 1, 1)
             scores = np.where(padding, _LOWEST, scores)
-        shown["masked"], shown["shares"] = scores, _shares(facts, scores)
+        shown["masked"], shown["shares"] = scores, softmax(scores, facts["lanes"])
         output = product(facts["values"][0], shown["shares"], value)
         if values[0].ndim == 3:
             output = joined_heads(output)

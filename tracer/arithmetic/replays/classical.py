@@ -12,11 +12,9 @@ from tracer.arithmetic.functions import c_library, mlas
 from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
 from tracer.arithmetic.replays import attention, of_floats, replay_of
 from tracer.graph.operators import CLASSICAL
-from tracer.interpreter.compiled_code import loaded
 from tracer.support.types import Array
 
 _TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX")
-_FEW_LANES = 8
 
 
 class _Linear:
@@ -24,23 +22,24 @@ class _Linear:
         transform = kernel.attributes.get("post_transform", "NONE")
         if transform not in _TRANSFORMS:
             raise NotKnown(f"the transform {transform} is not known")
-        if len(_weights(kernel)) < 2 and (_is_classifier(kernel) or transform != "NONE"):
+        weights = _weights(kernel)
+        if len(weights) < 2 and (_is_classifier(kernel) or transform != "NONE"):
             raise NotKnown("a second class, and transforms of a single target, are not known")
-        product = attention.reveal_part(_product(kernel))
+        product = attention.reveal_part(_product(kernel, weights))
         facts = {"product": product.facts}
         if transform != "SOFTMAX":
             yield Rule(product.text, facts)
             return
-        rows = attention.part("Softmax", (_rows(kernel), len(_weights(kernel))))
+        rows = attention.part("Softmax", (_rows(kernel), len(weights)))
         lanes = attention.reveal_part(rows).facts["lanes"]
         yield Rule(f"{product.text}; a softmax, in {lanes} lanes", {**facts, "lanes": lanes})
         yield Rule(f"{product.text}; a softmax by the C library", facts)
 
     def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         x = np.ascontiguousarray(kernel.values(inputs)[0].reshape(_rows(kernel), -1))
-        step = _product(kernel)
-        values = x, _weights(kernel), _biases(kernel)
-        given = dict(zip(step.inputs, values, strict=False))
+        weights = _weights(kernel)
+        step = _product(kernel, weights)
+        given = dict(zip(step.inputs, (x, weights, _biases(kernel)), strict=False))
         (scores,) = replay_of("", "Gemm").replay(step, facts["product"], given)
         outputs = [scores]
         if _is_classifier(kernel):
@@ -61,9 +60,7 @@ def _softmax(scores: Array, lanes: int) -> Array:
     if not lanes:  # as it is of few classes
         powers = c_library.exp(scores - scores.max(1, keepdims=True))
         return np.asarray(powers / np.add.accumulate(powers, 1)[:, -1:])
-    out = np.empty_like(scores)
-    loaded("rows", "tracer.arithmetic.kernels").softmax(scores, lanes > _FEW_LANES, False, out)
-    return out
+    return attention.softmax(scores, lanes)
 
 
 def _is_classifier(kernel: Kernel) -> bool:
@@ -86,8 +83,7 @@ def _rows(kernel: Kernel) -> int:
     return shape[0] if len(shape) > 1 else 1
 
 
-def _product(kernel: Kernel) -> Kernel:
-    weights = _weights(kernel)
+def _product(kernel: Kernel, weights: Array) -> Kernel:
     biases = [(len(weights),)] * (len(_biases(kernel)) == len(weights))
     shapes = (_rows(kernel), weights.shape[1]), weights.shape, *biases
     return replace(attention.part("Gemm", *shapes, transB=1), threads=kernel.threads)
