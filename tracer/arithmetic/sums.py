@@ -29,7 +29,9 @@ _BLOCK = 1 << 22
 """Products of a block that one thread computes: about a millisecond."""
 _MANY = 8
 """Rows from which on threads share rows: narrow columns take a step of the program for little."""
-_LEAST_COLUMNS = 256
+_LEAST_ROWS, _LEAST_COLUMNS = 32, 256
+"""Rows or columns of a block: the kernel computes so many at a time."""
+_COLUMNS_AT_ONCE = 16
 Window = tuple[int, int, int, int, int, int]
 """Products, then rows, then columns: from, below."""
 
@@ -79,11 +81,10 @@ def compute_window(facts: Facts, operands: Operands, out: Array, window: Window)
     given = tuple(np.ascontiguousarray(nothing if each is None else each) for each in operands)
     lengths = [window[2 * n + 1] - window[2 * n] for n in range(3)]
     axis = 0 if lengths[0] > lengths[1] else 1
-    axis = axis if lengths[axis] >= _MANY else 2
+    axis = axis if lengths[axis] >= _MANY and lengths[2] < 2 * _LEAST_COLUMNS else 2
     others = lengths[axis - 1] * lengths[axis - 2] * operands.b.shape[1]
-    parts = parallel.pieces(
-        lengths[axis], max(_LEAST_COLUMNS if axis == 2 else 1, _BLOCK // max(1, others))
-    )
+    least = 1, _LEAST_ROWS, _LEAST_COLUMNS
+    parts = parallel.pieces(lengths[axis], max(least[axis], _BLOCK // max(1, others)))
 
     def work(index: int) -> None:
         part, first = list(window), window[2 * axis]
@@ -191,18 +192,22 @@ class Run(Protocol):
 
 
 class Sample(NamedTuple):
-    """Operands, and the output (G M, N) of a kernel of products."""
+    """Operands, and the output (G M, N) of a kernel of products.
+
+    The output of several runs with one right operand is (runs, M, N), their rows one product's.
+    """
 
     operands: Operands
     output: Array
 
     def element(self, row: int, column: int) -> tuple[Operands, Array]:
-        """Returns the operands and the result of an element of the output."""
+        """Returns the operands and the results of an element of the output."""
         a, b, beside = self.operands
-        group, line = divmod(row, a.shape[1])
-        at = slice(group, group + 1), slice(line, line + 1), slice(column, column + 1)
+        height = self.output.shape[-2] // len(a)
+        group, line = divmod(row, height)
+        at = slice(group, group + 1), slice(line, None, height), slice(column, column + 1)
         own = Operands(a[at[:2]], b[at[0], :, at[2]], None if beside is None else beside[at])
-        return own, self.output[row, column].reshape(1, 1, 1)
+        return own, self.output[..., row, column].reshape(1, -1, 1)
 
     def compute(self, facts: Facts) -> Array:
         """Returns the products (G M, N), each cell of the output in its own order."""
@@ -277,7 +282,7 @@ def replay_regions(facts: Facts, operands: Operands, first: int = 0) -> Array:
     of all products, or of each. The operands may begin at the column `first` of the output.
     """
     a, b, beside = operands  # which are copied once, not for each cell
-    given = Operands(np.ascontiguousarray(a), np.ascontiguousarray(b), beside)
+    given = Operands(np.ascontiguousarray(a), laid_out(b), beside)
     out = np.empty((len(a), a.shape[1], b.shape[2]), a.dtype)
     for line, *rows in _row_windows(facts["rows"], *a.shape[:2]):
         left = -first
@@ -288,6 +293,23 @@ def replay_regions(facts: Facts, operands: Operands, first: int = 0) -> Array:
                 window = (*rows, max(left, 0), right)
                 compute_window(facts["sums"][place], given, out, window)
             left = end - first
+    return out
+
+
+def laid_out(b: Array) -> Array:
+    """Returns products' right operands (G, K, N) with their columns side by side in memory.
+
+    Weights are often stored by column: numpy copies few of these at a time twice as fast.
+    """
+    if b.flags.c_contiguous:
+        return b
+    out = np.empty_like(b, order="C")
+    parts = parallel.pieces(b.shape[2], _COLUMNS_AT_ONCE)
+
+    def work(index: int) -> None:
+        out[..., parts[index]] = b[..., parts[index]]
+
+    parallel.run_blocks(len(parts), work)
     return out
 
 

@@ -27,8 +27,8 @@ from tracer.interpreter.kernels.machine_code import helper, inlined
 
 _KINDS = types.float32, types.float64
 _WAY, _WINDOW = repeat_type(types.boolean, 2), repeat_type(types.intp, 6)
-_CACHED, _LEAST_WIDTH, _MOST_WIDTH = 1 << 17, 64, 512
-"""Elements of `b` that stay in the second cache, while all rows of `a` read them."""
+_RUN, _ROWS, _COLUMNS = 256, 32, 256
+"""Terms and columns of a part of `b`, which stays in the second cache while these rows read it."""
 
 
 def _fits(
@@ -92,6 +92,32 @@ def _add_run(held: Any, run: Any, a: Any, b: Any, low: int) -> None:
             held[i] = fused(last, values[i], held[i])
 
 
+@helper(
+    *[
+        types.void(
+            vector_type(kind), NUMBERS, repeat_type(read_only(kind, 3), 3),
+            repeat_type(types.intp, 3), _WAY,
+        )
+        for kind in _KINDS
+    ]
+)  # fmt: skip
+def _advance(held: Any, steps: Any, operands: Any, place: Any, way: Any) -> None:
+    """Adds the terms of several steps, or of one that may begin the register, by FMA or not."""
+    a, b, beside = operands
+    group, row, low = place
+    term, begins, high = steps[0] >> 2, steps[0] & 3 == BEGIN, low + held.size
+    is_product = term < b.shape[1]
+    if is_product and way[0] and not begins:
+        _add_run(held, steps, a[group, row], b[group], low)
+        return
+    values = b[group, term, low:high] if is_product else beside[group, row, low:high]
+    if begins and not is_product:
+        held[:] = values
+    else:
+        factor = a[group, row, term] if is_product else a.dtype.type(1)
+        _add_term(held, factor, values, begins, way)
+
+
 @inlined(*[types.void(*[vector_type(kind)] * 2, types.boolean, kind) for kind in _KINDS])
 def _join(held: Any, last: Any, scaled: bool, scale: Any) -> None:
     if scaled:
@@ -120,42 +146,37 @@ def products(
     (FMA), and whether registers begin with +0, which turns a first product of -0. `window` are
     products, rows and columns: from, below.
     """
-    a, b, beside = operands
+    a, b, _ = operands
     first_group, last_group, first_row, last_row, first_column, last_column = window
-    terms, one = b.shape[1], a.dtype.type(1)
-    most = max(_LEAST_WIDTH, min(_MOST_WIDTH, _CACHED // max(terms, 1)))
-    registers = np.empty((depth, most), a.dtype)
+    terms = b.shape[1]
+    registers = np.empty((depth, min(_ROWS, last_row - first_row), _COLUMNS), a.dtype)
     for group in range(first_group, last_group):
-        for low in range(first_column, last_column, most):
-            high = min(low + most, last_column)
-            for row in range(first_row, last_row):
+        for low in range(first_column, last_column, _COLUMNS):
+            width = min(_COLUMNS, last_column - low)
+            for first in range(first_row, last_row, _ROWS):
+                rows = range(min(_ROWS, last_row - first))
                 top, at = -1, 0
                 while at < program.size:
-                    step, term = program[at] & 3, program[at] >> 2
+                    step, end = program[at] & 3, at + 1
                     if step in (JOIN, SCALE):
                         top -= 1
-                        last = registers[top + 1, : high - low]
-                        _join(registers[top, : high - low], last, step == SCALE, scale)
-                        at += 1
+                        for row in rows:
+                            last = registers[top + 1, row, :width]
+                            _join(registers[top, row, :width], last, step == SCALE, scale)
+                        at = end
                         continue
-                    top += step == BEGIN
-                    held, end = registers[top, : high - low], at
-                    while way[0] and end < program.size and (
-                        program[end] & 3 == ADD and program[end] >> 2 < terms
+                    while way[0] and step == ADD and end < min(program.size, at + _RUN) and (
+                        program[end] & 3 == ADD and max(program[at], program[end]) >> 2 < terms
                     ):  # fmt: skip
                         end += 1
-                    if end > at:
-                        _add_run(held, program[at:end], a[group, row], b[group], low)
-                    elif term < terms:
-                        values = b[group, term, low:high]
-                        _add_term(held, a[group, row, term], values, step == BEGIN, way)
-                    elif step == BEGIN:
-                        for i in range(high - low):
-                            held[i] = beside[group, row, low + i]
-                    else:
-                        _add_term(held, one, beside[group, row, low:high], False, way)
-                    at = max(end, at + 1)
-                out[group, row, low:high] = registers[0, : high - low]
+                    top += step == BEGIN
+                    for row in rows:
+                        place = group, first + row, low
+                        held = registers[top, row, :width]
+                        _advance(held, program[at:end], operands, place, way)
+                    at = end
+                for row in rows:
+                    out[group, first + row, low : low + width] = registers[0, row, :width]
 
 
 _LEAST, _MOST = -(1 << 15), (1 << 15) - 1

@@ -101,7 +101,7 @@ class WithActivation:
             yield from self.sums.candidates(kernel)
             return
         bare = self._bare(kernel)
-        function = _function(kernel, bare.run(bare.draw(np.random.default_rng(0)))[0])
+        function = _function(kernel, kernel.run(kernel.draw(np.random.default_rng(0)))[0])
         last = reveal(replay_of("", function.op_type), function)
         for rule in self.sums.candidates(bare):
             facts = {**rule.facts, "activation": last.facts}

@@ -109,7 +109,8 @@ def _samples(kernel: Kernel) -> list[sums.Sample]:
     random = np.random.default_rng(0)
     weights = kernel.constant(1)
     if weights is not None:
-        drawn = random.standard_normal(weights.shape).astype(weights.dtype)
+        kind = np.float64 if weights.dtype == np.float64 else np.float32
+        drawn = random.standard_normal(weights.shape, kind)
         kernel = kernel.with_constants({1: drawn})
     samples: list[sums.Sample] = []
     count = _LEAST_SAMPLES
@@ -125,7 +126,12 @@ def _samples(kernel: Kernel) -> list[sums.Sample]:
             _SAMPLED_NUMBERS / sum(each.size for each in inputs.values()),
         )
         count = int(np.clip(several, _LEAST_SAMPLES, _MOST_SAMPLES))
-    return samples
+    if weights is None or len(operands.a) > 1:
+        return samples
+    rows, _, bias = zip(*(each.operands for each in samples), strict=True)
+    beside = None if bias[0] is None else np.concatenate(bias, axis=1)
+    stacked = sums.Operands(np.concatenate(rows, axis=1), sums.laid_out(operands.b), beside)
+    return [sums.Sample(stacked, np.stack([each.output for each in samples]))]
 
 
 def _rules_of_element(kernel: Kernel, row: int, column: int) -> Iterator[Rule]:
