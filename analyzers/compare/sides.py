@@ -21,7 +21,6 @@ from tracer.analyzers.correction import tick_error
 from tracer.analyzers.table import own_rows, rows_of
 from tracer.analyzers.timing import timing
 from tracer.errors import InputError
-from tracer.records.counted_runs import outliers
 from tracer.records.trace import BACKWARD, INCOMPLETE, Kernel, Run, Trace, Turns, distinctions
 from tracer.support.statistics import BATCHES, middle_mean, t_quantile
 from tracer.support.types import FloatArray, IntArray
@@ -155,14 +154,14 @@ def recorded_side(label: str, trace: Trace, batch: int | None = None) -> Side:
     time = nodes["time_us"].to_numpy(np.float64, na_value=np.nan)
     half = times["random_us"].to_numpy(np.float64)
     tabulated = nodes["time_us_ci95_high"].to_numpy(np.float64, na_value=np.nan) - time
-    dof = max(min(BATCHES, int((~outliers(run.instrumented_us)).sum())) - 1, 0)
+    dof = max(min(BATCHES, int(run.counted.profiled.sum())) - 1, 0)
     t = t_quantile(_TABLE_LEVEL, dof) if dof else np.nan
     return Side(
         label=label,
         trace=trace,
         run=run,
         nodes=nodes,
-        wall=contrast.of_runs(run.wall_us),
+        wall=contrast.of_runs(run.counted.wall_us),
         time_us=time,
         error_us=np.where(np.isnan(half), tabulated, half) / t,
         dof=dof,

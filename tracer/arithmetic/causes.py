@@ -45,7 +45,8 @@ _PAIRS = frozenset({"channels", "positions"})
 _CAUSES = {
     "lanes": "number of lanes", "way": "order of additions", "pairs": "saturation of pairs",
     "folds": "order of additions", "rest": "what the C library computes",
-    "rounded": "activations rounded to 8 bits",
+    "rounded": "activations rounded to 8 bits", "blocks": "blocks that are added at once",
+    "zeros_first": "place of the zero points", "together": "rows that are computed at once",
 }  # fmt: skip
 """By the name of a fact; others have their name in the cause."""
 

@@ -151,10 +151,15 @@ _KEPT = (
     "args", "weights", "input_shape", "input_dtype", "trust", "operators", "batch", "dims",
     "inputs", "data", "data_dir", "limit", "seed", "threads", "optimization", "provider",
     "provider_options", "register", "train", "backward", "device", "prefill", "decode", "past",
-    "order", "overflow", "operands", "product_bits", "fixed", "energy",
+    "energy",
 )  # fmt: skip
-"""Options about the model, its inputs, its session and its sums, by parameter: the next command has
-them, too."""
+"""Options about the model, its inputs and its session, by parameter: the next command has them,
+too."""
+_OF_SUMS = (
+    "order", "overflow", "bias", "zero_points", "operands", "product_bits", "product_shift",
+    "product_rounding", "magnitude", "fixed",
+)  # fmt: skip
+"""Options about narrow sums: a command that has an accumulator has them, too."""
 _FILES = ("-o", "--output", "--force", "--open", "--save", "--certificate")
 """Options about the files of a command: the next one would find them written."""
 
@@ -215,13 +220,15 @@ class Typed:
     ) -> str:
         """Returns a command line with `words`, and the typed options that `command` has as well.
 
-        Of another command these are options about the model and its inputs, of the same command all
-        but files; and neither those in `without` nor those that `words` set.
+        Of another command these are options about the model and its inputs, and about the sums if
+        `words` set an accumulator; of the same command all but files; and neither those in
+        `without` nor those that `words` set.
         """
+        names = (*_KEPT, *(_OF_SUMS if "--accumulator" in words else ()))
         wanted = {
             name: (flag, texts)
             for name, (flag, texts) in self.params.items()
-            if name in _KEPT or (command == self.command and flag not in _FILES)
+            if name in names or (command == self.command and flag not in _FILES)
         }
         options: dict[str, click.Option] = {}
         if wanted:  # importing another command takes longer than to print the line
@@ -235,7 +242,8 @@ class Typed:
                 continue
             if not {*option.opts, *option.secondary_opts}.isdisjoint(words):
                 continue
-            is_same = str(option.name).rstrip("s") == name.rstrip("s")  # a sweep's is a plural
+            # a sweep's name is a plural
+            is_same = name in _OF_SUMS or str(option.name).rstrip("s") == name.rstrip("s")
             if is_same and _are_read(option, texts):
                 kept += [word for text in texts for word in (flag, text)] or [flag]
         return shlex.join(["tracer", command, *subjects, *kept, *words])

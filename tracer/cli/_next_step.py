@@ -211,6 +211,8 @@ def _after_sums(trace: Trace, typed: Typed) -> Steps:
 
     Accumulators of floats have no width.
     """
+    from tracer.accumulators.spec import parts
+
     counted, model = trace.nodes[trace.nodes["outputs"].notna()], typed.subjects
     if typed.text("by") == "sample":
         yield typed.next(typed.command, model, without=("by",)), "shows which nodes overflow"
@@ -221,7 +223,8 @@ def _after_sums(trace: Trace, typed: Typed) -> Steps:
     data = typed.text("data") or typed.text("inputs")
     is_float = needed.empty or bits.empty
     if data:
-        tried = f"fp32,bf16,{typed.text('accumulator')}"
+        rules = (parts(rule, "=")[-1] for rule in parts(typed.text("accumulator"), ","))
+        tried = ",".join(dict.fromkeys(("fp32", "bf16", *rules)))  # a sweep has no rules by node
         if not is_float:
             low, high = min(needed.min(), bits.min()), max(needed.max(), bits.max())
             tried = f"{max(int(low) - _BELOW, 2)}:{int(high)}"
@@ -328,7 +331,9 @@ def _after_whatif(result: WhatIf, typed: Typed) -> Steps:
     why = f"makes a model whose sums fit {bits} bits for any input"
     operators = {work.op_type for work in variant.work}
     if "MatMulNBits" not in operators and not any(map(computes_in_integers, operators)):
-        yield typed.next("narrow", model, *words), why
+        if typed.has("limit"):  # of samples of the test, where narrow's own is of those to fit on
+            words = ["--test-limit", typed.text("limit"), *words]
+        yield typed.next("narrow", model, *words, without=("limit",)), why
 
 
 def _proves_little(notes: Sequence[str]) -> bool:

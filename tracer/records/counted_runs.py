@@ -100,10 +100,9 @@ class CountedRuns:
             return None
         count = self.disturbed if self.few else self.left_out
         what = f"{count:,} of {plural(self.total, 'run')} {agree(count, 'was', 'were')} disturbed"
+        nearly = ", nearly all" * (2 * count > self.total)
         what += (
-            ", nearly all: times are of the least disturbed"
-            if self.few
-            else " or slowed and left out"
+            f"{nearly}: times are of the least disturbed" if self.few else " or slowed and left out"
         )
         if self.others is None:
             return f"busy machine: {what}"

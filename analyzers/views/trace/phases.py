@@ -166,8 +166,9 @@ def _speed(times: Sequence[Sequence[float]], tokens: int) -> Speed:
     means, errors = settled_means(times)
     mean = float(means.sum())
     half = t_quantile(0.05, max(len(times) - 1, 1)) * float((errors**2).sum()) ** 0.5
-    rate, fastest = tokens * 1e6, max(mean - half, mean / 2)
-    return Speed(mean, tokens, rate / mean, rate / (mean + half), rate / fastest)
+    # the interval of the logarithm of the time, by the delta method: no end is below 0
+    rate, factor = tokens * 1e6 / mean, math.exp(half / mean)
+    return Speed(mean, tokens, rate, rate / factor, rate * factor)
 
 
 _Configuration: TypeAlias = "tuple[object, ...]"

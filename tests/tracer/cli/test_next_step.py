@@ -118,9 +118,11 @@ def test_sides_that_are_alike_take_more_turns(model, capfd):
 def test_sums_lead_to_widths_and_widths_to_a_narrow_model(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     shutil.copy(LENET / "lenet.int8.onnx", "q.onnx")
-    given = ["--data", "digits", "--limit", "4", "--order", "tree", "--overflow", "wrap"]
+    given = ["--data", "digits", "--limit", "4", "--order", "tree", "--overflow", "wrap",
+             "--magnitude", "--bias", "last"]  # fmt: skip
     words = next_of(capfd, "interpret", "q.onnx", "--accumulator", "16", *given)
     assert words[:3] == ["tracer", "whatif", "q.onnx"]
+    assert "--magnitude" in words and words[words.index("--bias") + 1] == "last"
     assert words[words.index("--order") + 1] == "tree" and "wrap" in words
     assert words[words.index("--limit") + 1] == "4"
     low, high = map(int, words[words.index("--accumulator") + 1].split(":"))
@@ -129,9 +131,25 @@ def test_sums_lead_to_widths_and_widths_to_a_narrow_model(tmp_path, monkeypatch,
     words = next_of(capfd, *words[1:])
     assert words[:3] == ["tracer", "narrow", "q.onnx"]
     assert words[-1] == f"q.acc{words[words.index('--bits') + 1]}.onnx"
+    assert words[words.index("--test-limit") + 1] == "4" and "--limit" not in words
     assert next_of(capfd, "interpret", "q.onnx", "--accumulator", "16", "--batch", "1")[1] == (
         "interpret"  # no data whose accuracy could be kept
     )
+
+
+def test_accumulators_of_nodes_lead_to_a_sweep_of_each_of_them(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(LENET / "lenet.onnx", "f.onnx")
+    sums = "fc*=e5m7,*=fp16(order=lanes(4))"
+    words = next_of(capfd, "interpret", "f.onnx", "--accumulator", sums,
+                    "--data", "digits", "--limit", "2")  # fmt: skip
+    assert words[words.index("--accumulator") + 1] == "fp32,bf16,e5m7,fp16(order=lanes(4))"
+    assert runs(words)
+
+
+def test_fixed_bits_of_sums_are_left_out_where_no_sums_are_narrow(model, capfd):
+    words = next_of(capfd, "count", model, "--accumulator", "18", "--fixed", "8:5")
+    assert words == ["tracer", "profile", model]
 
 
 def test_integer_operators_are_not_narrowed(tmp_path, monkeypatch, capfd):
