@@ -253,7 +253,7 @@ def _integer_sums(
         gathered = Gathered(rows, images.columns(groups, len(rows)), offset, terms)
     out = tensors.empty(shape, np.int64 if finish is None else finish.bytes.dtype)
     if finish is not None:
-        done = not after and gathered is not None and runner.finish(gathered, finish, out)
+        done = not after and gathered is not None and runner.sum_gathered(gathered, out, finish)
         return out if done else None
     if gathered is None or not runner.sum_gathered(gathered, out):
 

@@ -325,12 +325,7 @@ def _gathered_sums(
         )
         flat = (matrices, *shape[-2:])
     out = tensors.empty(shape, np.int64 if finish is None else finish.bytes.dtype)
-    done = (
-        runner.sum_gathered(gathered, out.reshape(flat))
-        if finish is None
-        else runner.finish(gathered, finish, out.reshape(flat))
-    )
-    return out if done else None
+    return out if runner.sum_gathered(gathered, out.reshape(flat), finish) else None
 
 
 def _multiply(left: Array, right: Array, product: PlacedProduct, dtype: Any) -> Array:
