@@ -7,7 +7,7 @@ product (M, k, P) has bits in it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count, repeat
 from typing import assert_never
 
@@ -44,41 +44,30 @@ def sequential(
     steps from 2 K + 1 on add chunks.
     """
     outputs = casting.draw_words(casting.draw_key(accumulator.rounding.seed, seed), indices)
-    depth, step = left.shape[1], _Step(accumulator, outputs)
-    state = State.beginning(start)
+    depth, state, rounding = left.shape[1], State.beginning(start), accumulator.rounding.name
+
+    def put(values: Array, form: FloatFormat, step: int) -> Array:
+        """`values` in a format; the state notes which were outside its range."""
+        random = casting.draws_at_step(outputs, step) if rounding == "sr" else None
+        return state.put(values, form, rounding, accumulator.saturates, random)
+
     size = accumulator.chunk or max(depth, 1)
-    total = step.put(state, start, accumulator.format, 2 * depth)
+    total = put(start, accumulator.format, 2 * depth)
     for number, first in enumerate(range(0, depth, size)):
         value = np.zeros_like(start) if accumulator.chunk else total
         for k in range(first, min(first + size, depth)):
             exact = left[:, k, None] * right[None, k]
             product = exact
             if accumulator.product_format is not None:
-                product = step.put(state, exact, accumulator.product_format, 2 * k)
-            after = step.put(state, odd_sum(value, product), accumulator.format, 2 * k + 1)
+                product = put(exact, accumulator.product_format, 2 * k)
+            after = put(odd_sum(value, product), accumulator.format, 2 * k + 1)
             state.count(exact, after == value)
             value = after
         if accumulator.chunk:
-            value = step.put(
-                state, odd_sum(total, value), accumulator.format, 2 * depth + 1 + number
-            )
+            value = put(odd_sum(total, value), accumulator.format, 2 * depth + 1 + number)
         total = value
     state.values = total
     return state
-
-
-@dataclass(frozen=True)
-class _Step:
-    """Rounds to a format at a step of all sums."""
-
-    accumulator: FloatAccumulator
-    outputs: Array
-
-    def put(self, state: State, values: Array, form: FloatFormat, step: int) -> Array:
-        """Returns `values` in a format; notes in the state which were outside its range."""
-        rounding, saturates = self.accumulator.rounding.name, self.accumulator.saturates
-        random = casting.draws_at_step(self.outputs, step) if rounding == "sr" else None
-        return state.put(values, form, rounding, saturates, random)
 
 
 def blocks(
@@ -179,9 +168,8 @@ def aligned(left: Array, right: Array, value: Array, a: BlockFma) -> tuple[Array
 
 def _digits(values: Array, form: FloatFormat) -> tuple[Array, Array]:
     """Returns significands in units of their last bit, and exponents, int64; infinity is 0."""
-    finite = np.where(np.isfinite(values), values, 0.0)
-    exponents = np.maximum(np.frexp(finite)[1] - 1, form.least_exponent).astype(np.int64)
-    digits = np.ldexp(finite, form.fraction_bits - exponents).astype(np.int64)
+    exponents = _exponents(values, form).astype(np.int64)
+    digits = np.ldexp(_finite(values), form.fraction_bits - exponents).astype(np.int64)
     return digits, exponents
 
 
@@ -243,9 +231,7 @@ def odd_even(left: Array, right: Array, value: Array, a: BlockFma) -> tuple[Arra
 def _aligned(left: Array, right: Array, a: BlockFma) -> tuple[Array, Array, Array]:
     """Returns the sum of truncated products, their greatest exponent, and which have bits left."""
     products = left[:, :, None] * right[None]
-    exponents = (
-        _exponents(left, a.operands)[:, :, None] + _exponents(right, a.operands)[None]
-    )  # fmt: skip
+    exponents = _exponents(left, a.operands)[:, :, None] + _exponents(right, a.operands)[None]
     exponents = np.where(products == 0, _NO_EXPONENT, exponents)
     greatest = np.max(exponents, axis=1, initial=_NO_EXPONENT)
     units = np.trunc(np.ldexp(products, a.fraction - greatest[:, None]))
@@ -332,7 +318,7 @@ def _of_terms(terms: Array, exponents: Array) -> Array:
 
 def scale_exponents(scales: Array, a: BlockFma) -> Array:
     """Returns the exponents of scales; those of subnormal scales of nvfp4 are the least one."""
-    exponents = np.frexp(np.where(np.isfinite(scales), scales, 0.0))[1] - 1
+    exponents = np.frexp(_finite(scales))[1] - 1
     return exponents if a.scaling == "mx" else np.maximum(exponents, _SCALE.least_exponent)
 
 

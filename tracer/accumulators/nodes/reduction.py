@@ -232,7 +232,8 @@ def _pool_sums(runner: SumRunner, x: Integers, options: Mapping[str, Any]) -> tu
     images = PaddedImages.of(x, windows)
     if images is not None and x.numbers.size:
         channels, shape = x.numbers.shape[1], (*x.numbers.shape[:2], *windows.out)
-        reduction = reduction_of(x, channels, math.prod(windows.kernel), has_zeros)
+        terms, ends = Terms(math.prod(windows.kernel)), (x.low, x.high)
+        reduction = Reduction(channels, terms, ends, (1, 1), padded=has_zeros)
         sums = gathered_sums(runner, reduction, images.columns(channels, channels), shape)
         if sums is not None:
             return sums, divisors
@@ -270,7 +271,8 @@ def sums_over(
     depth, shape = math.prod(turned.shape[: len(axes)]), turned.shape[len(axes) :]
     matrices = turned.reshape(depth, shape[0], math.prod(shape[1:]))
     columns = from_first_axis(replace(x, numbers=matrices))
-    reduction = reduction_of(x, shape[0], depth, has_zeros, ranges)
+    ends = (x.low, x.high) if ranges is None else ranges
+    reduction = Reduction(shape[0], Terms(depth), ends, (1, 1), padded=has_zeros)
     sums = gathered_sums(runner, reduction, columns, (1, *shape))
     if sums is None:  # in blocks of channels
         values = replace(x, numbers=turned).values
@@ -286,15 +288,6 @@ def sums_over(
         parallel.run_blocks(len(parts), block)
         sums = out.reshape(1, *shape)
     return np.moveaxis(sums[0], 0, sum(axis < 1 for axis in inner)) if channel else sums[0, 0]
-
-
-def reduction_of(
-    x: Integers, channels: int, depth: int, has_zeros: bool,
-    ranges: tuple[Ends, Ends] | None = None,
-) -> Reduction:  # fmt: skip
-    """Returns the reduction of `depth` numbers to a sum, for each of some channels."""
-    ends = (x.low, x.high) if ranges is None else ranges
-    return Reduction(channels, Terms(depth), ends, (1, 1), padded=has_zeros)
 
 
 def gathered_sums(
