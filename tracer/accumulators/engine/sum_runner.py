@@ -222,7 +222,8 @@ class SumRunner:
         one_step = finish is None or finish.floats.step.size == 1
         node_pass = self._prepared(sums) if sums.rows_are_channels or one_step else None
         if node_pass is not None:
-            parameters = finish and finish.bytes.parameters(finish.floats, len(sums.left))
+            rows = len(sums.left)
+            parameters = None if finish is None else finish.bytes.parameters(finish.floats, rows)
             self._run_pass(node_pass, sums.columns, out, parameters)
         return node_pass is not None
 

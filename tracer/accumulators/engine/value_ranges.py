@@ -226,6 +226,11 @@ class _Known:
 
 
 _Rule = Callable[[_Known, Node], ValueRange]
+MOVES = (
+    "MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather",
+    "Split", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "ReduceMax",
+)  # fmt: skip
+"""Operators whose elements are moved, left out, or separated by 0."""
 _RULES = operators.RulesByOperator[_Rule]({
     "Relu": lambda known, node: known.input(node).clipped(0, math.inf),
     "Concat": lambda known, node: reduce(
@@ -235,12 +240,7 @@ _RULES = operators.RulesByOperator[_Rule]({
         ("Resize", "Upsample"),
         lambda known, node: known.input(node) if takes_nearest(node) else ValueRange(),
     ),
-    **dict.fromkeys(
-        ("Identity", "Transpose", "MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Squeeze",
-         "Unsqueeze", "Slice", "Gather", "Split", "Expand", "Tile", "DepthToSpace",
-         "SpaceToDepth", "ReduceMax"),
-        _Known.input,
-    ),
+    **dict.fromkeys(("Identity", "Transpose", *MOVES), _Known.input),
 })  # fmt: skip
 """How the range of an operator's output follows from the ranges of its inputs."""
 

@@ -31,8 +31,8 @@ from tracer.accumulators.engine.integer_arithmetic import (
     subtract_zero_points,
     zero_points_stay,
 )
-from tracer.accumulators.engine.node_pass import PaddedImages
-from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner, exact_product
+from tracer.accumulators.engine.node_pass import Gathered, PaddedImages
+from tracer.accumulators.engine.sum_runner import Reduction, SumRunner, exact_product
 from tracer.accumulators.nodes.block_products import SharedProduct
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import tensors

@@ -26,8 +26,8 @@ from tracer.accumulators.engine.integer_arithmetic import (
     subtract_zero_points,
     zero_points_stay,
 )
-from tracer.accumulators.engine.node_pass import from_blocks, from_matrices
-from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner, exact_product
+from tracer.accumulators.engine.node_pass import Gathered, from_blocks, from_matrices
+from tracer.accumulators.engine.sum_runner import Reduction, SumRunner, exact_product
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import parallel, tensors

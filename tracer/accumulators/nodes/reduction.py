@@ -15,8 +15,13 @@ from tracer.accumulators.engine.integer_arithmetic import (
     Restore,
     narrow,
 )
-from tracer.accumulators.engine.node_pass import ColumnSource, PaddedImages, from_first_axis
-from tracer.accumulators.engine.sum_runner import Ends, Gathered, Reduction, SumRunner
+from tracer.accumulators.engine.node_pass import (
+    ColumnSource,
+    Gathered,
+    PaddedImages,
+    from_first_axis,
+)
+from tracer.accumulators.engine.sum_runner import Ends, Reduction, SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering
 from tracer.accumulators.nodes.matmul import begun_sums
 from tracer.accumulators.spec.orders import Terms
