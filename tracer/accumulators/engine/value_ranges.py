@@ -405,6 +405,10 @@ def stored_integers(node: Node, x: Array, stored: Stored) -> Array | None:
 
 
 _ENDS = operators.RulesByOperator[Callable[..., RoundedIntegers | None]]({
+    **dict.fromkeys(("Quant", "IntQuant"), lambda low, high, parameters, attributes: _checked(
+        quant_integers(_both_ends(low, high, parameters), *parameters, **attributes),
+        *parameters[:2],
+    )),
     "BipolarQuant": lambda low, high, parameters, _: _checked(
         np.where(_both_ends(low, high, parameters) >= 0, np.float32(1), np.float32(-1)),
         parameters[0], np.zeros(1),
@@ -413,15 +417,6 @@ _ENDS = operators.RulesByOperator[Callable[..., RoundedIntegers | None]]({
         *trunc_integers(_both_ends(low, high, parameters), *parameters, **attributes)
     ),
 })  # fmt: skip
-
-
-@_ENDS("Quant", "IntQuant")
-def _of_quant(
-    low: float, high: float, parameters: list[Array], attributes: dict[str, Any]
-) -> RoundedIntegers | None:
-    scale, zero, _ = parameters
-    integers = quant_integers(_both_ends(low, high, parameters), *parameters, **attributes)
-    return _checked(integers, scale, zero)
 
 
 @_ENDS("MultiThreshold")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ _LARGEST = (1 << 31) - 1
 """The largest term: terms are integers of at most 32 bits."""
 SumsAndDivisor = tuple[Array, Array | int]
 """int64 sums, and the numbers that they are divided by for a mean."""
-SumUp = Callable[[NodeOperands, Sequence[Value], SumRunner, Integers], SumsAndDivisor]
+SumUp = Callable[[Sequence[Value], SumRunner, Integers], SumsAndDivisor]
 """Sums up the integers of an input of a node; takes all inputs, too."""
 
 
@@ -141,7 +142,7 @@ def mean(operands: NodeOperands) -> ComputeSums:
     step, is_mean = x.steps(None), operands.node.op_type != "ReduceSum"
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        sums, count = sum_up(operands, inputs, runner, x.integers(inputs[0]))
+        sums, count = sum_up(inputs, runner, x.integers(inputs[0]))
         kind, divisor = operands.float_type(inputs[0]), count if is_mean else 1
         return computed(sums, lambda sums: (sums * step / divisor).astype(kind))
 
@@ -167,7 +168,7 @@ def powers(operands: NodeOperands) -> ComputeSums:
         numbers = narrow(np.abs(terms.values.astype(np.int64)) ** power)
         ends = max(terms.low, -terms.high, 0), max(-terms.low, terms.high)
         of_powers = Integers(numbers, ends[0] ** power, ends[1] ** power)
-        sums, _ = sum_up(operands, inputs, runner, of_powers)
+        sums, _ = sum_up(inputs, runner, of_powers)
         kind = operands.float_type(inputs[0])
         return computed(sums, lambda s: (np.sqrt(s * step) if has_root else s * step).astype(kind))
 
@@ -182,7 +183,7 @@ def quantized_mean(operands: NodeOperands) -> ComputeSums:
     sum_up = _sum_up(operands)
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        sums, divisor = sum_up(operands, inputs, runner, operands.centred(0, inputs))
+        sums, divisor = sum_up(inputs, runner, operands.centred(0, inputs))
         return computed(sums, requantize(inputs, 3, divisor))
 
     return compute
@@ -192,15 +193,13 @@ def _sum_up(operands: NodeOperands) -> SumUp:
     """Which numbers an operator sums: those of a channel, of a window, or along axes."""
     name = operands.node.op_type
     if "Global" in name:
-        return _sum_channels
+        return lambda inputs, runner, x: _sum_channels(runner, x)
     if name.endswith("Pool"):
-        return lambda operands, inputs, runner, x: _pool_sums(runner, x, operands.attributes)
-    return _sum_axes
+        return lambda inputs, runner, x: _pool_sums(runner, x, operands.attributes)
+    return partial(_sum_axes, operands)
 
 
-def _sum_channels(
-    operands: NodeOperands, inputs: Sequence[Value], runner: SumRunner, x: Integers
-) -> SumsAndDivisor:
+def _sum_channels(runner: SumRunner, x: Integers) -> SumsAndDivisor:
     places = x.numbers.shape[_CHANNELS_ONLY:]
     if not math.prod(places) or not places:
         axes = tuple(range(_CHANNELS_ONLY, x.numbers.ndim))

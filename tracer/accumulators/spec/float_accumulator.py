@@ -83,8 +83,7 @@ class FloatFormat:
     @property
     def least_normal(self) -> float:
         """The least positive number whose fraction has all its bits."""
-        result: float = 2.0**self.least_exponent
-        return result
+        return float(2.0**self.least_exponent)
 
     @property
     def beyond(self) -> float:
