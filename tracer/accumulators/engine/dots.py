@@ -23,6 +23,8 @@ _SPARSE = 128
 """Where fewer than one in so many sums may overflow, each of them is emulated by itself."""
 _PRODUCTS = 1 << 20
 """Products that are written out at a time for scattered sums, and for sums one by one."""
+Case = tuple[Array, Array, Array | None, Terms, Accumulator]
+"""Left (M, K), right (K, P), bias (M) or None, what K consists of, and the accumulator."""
 Outs = tuple[Array, Array, Array]
 """int64 (M, P): final sums, and their least and greatest partial sums or, twice, their events."""
 

@@ -198,7 +198,7 @@ class SumRunner:
         def product(left: Array, right: Array, out: Array, _: Place) -> None:
             for rows, those, accumulator in self._by_width(channels):
                 own = None if bias is None else bias[rows]
-                out[rows] = self._sum(left[rows], right, own, terms, those, accumulator)
+                out[rows] = self._sum((left[rows], right, own, terms, accumulator), those)
 
         return product
 
@@ -247,18 +247,16 @@ class SumRunner:
         for rows, those, accumulator in self._by_width(channels):
             part = numbers[:, rows]
             right = part.reshape(depth, part.shape[1] * width)
-            sums = self._sum(left, right, None, Terms(depth), those, accumulator)
+            sums = self._sum((left, right, None, Terms(depth), accumulator), those)
             out[rows] = sums.reshape(part.shape[1:])
 
-    def _sum(
-        self, left: Array, right: Array, bias: Array | None, terms: Terms,
-        channels: slice | Array, accumulator: Accumulator,
-    ) -> Array:  # fmt: skip
-        """Returns sums of these channels, all in `accumulator`, and adds them to the tally.
+    def _sum(self, case: dots.Case, channels: slice | Array) -> Array:
+        """Returns sums of these channels, and adds them to the tally.
 
         Raises ModelError for an overflow that is an error.
         """
-        sums, clipped = dots.measure(left, right, bias, terms, accumulator)
+        left, right, bias, _, accumulator = case
+        sums, clipped = dots.measure(*case)
         exact = dots.exact_sums(left, right, bias) if self._has_inner_widths else sums.final
         if accumulator.overflow == "error" and clipped.events.any():
             raise self._overflow_error(accumulator, sums.low, sums.high)
@@ -328,12 +326,10 @@ class OverflowCounter(SumRunner):
         super().__init__(accumulator, passes)
         self.counts = Counts()
 
-    def _sum(
-        self, left: Array, right: Array, bias: Array | None, terms: Terms,
-        channels: slice | Array, accumulator: Accumulator,
-    ) -> Array:  # fmt: skip
+    def _sum(self, case: dots.Case, channels: slice | Array) -> Array:
+        left, right, bias, _, accumulator = case
         low, high = accumulator.range
-        final, clipped = dots.final_and_clipped(left, right, bias, terms, accumulator)
+        final, clipped = dots.final_and_clipped(*case)
         exact = dots.exact_sums(left, right, bias) if self._has_inner_widths else final
         changed = clipped.values != exact
         # An output has events exactly if it overflows: its first step outside is an exact sum.
@@ -361,11 +357,8 @@ class LimitedSums(SumRunner):
 
     counts_by_channel = False
 
-    def _sum(
-        self, left: Array, right: Array, bias: Array | None, terms: Terms,
-        channels: slice | Array, accumulator: Accumulator,
-    ) -> Array:  # fmt: skip
-        return dots.final_and_clipped(left, right, bias, terms, accumulator)[1].values
+    def _sum(self, case: dots.Case, channels: slice | Array) -> Array:
+        return dots.final_and_clipped(*case)[1].values
 
     def _run_pass(
         self, node_pass: NodePass, columns: ColumnSource, out: Array, parameters: Array | None
