@@ -43,7 +43,6 @@ OF_TWO = ("Add", "Sub", "Mul", "Div")
 _CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
 
 _BYTE_VALUES = 256
-_Kernel = Callable[[Sequence[Value], Mapping[str, Body]], Sequence[Value]]
 MEASURES = ("Shape", "Size")
 MOVES = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather",
              "Expand", "Tile")  # fmt: skip
@@ -242,7 +241,7 @@ def _width(task: Task, wiring: Wiring) -> int | None:
 
 def _lookup(
     sources: Sequence[tuple[Task, Scale]], width: int, rank: int, computed: Callable[..., Array]
-) -> _Kernel:
+) -> Kernel:
     """Looks up a byte, or two; constants of `rank` may differ for `width` columns of one byte."""
     tables: list[Array] = []
     is_pair = len(sources) > 1

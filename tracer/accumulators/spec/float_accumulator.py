@@ -110,10 +110,8 @@ class FloatFormat:
 
     def __str__(self) -> str:
         """The spelling that `float_format` reads; it leaves out `subnormals`."""
-        for name, spelling in FORMAT_NAMES.items():
-            if spelling == self._spelling:
-                return name
-        return self._spelling
+        own = self._spelling
+        return next((name for name, spelling in FORMAT_NAMES.items() if spelling == own), own)
 
     @property
     def _spelling(self) -> str:
