@@ -392,11 +392,11 @@ class BatchesJob:
 
     def open(self, threads: int | None) -> ShardRuns:
         """Returns the prepared model. Raises the errors of `ShardRuns`."""
+        none = np.zeros(0, np.int64)
+
+        def summarized(scores: Array, outputs: Sequence[Value]) -> WideBatch:
+            return WideBatch(scores, np.zeros(len(scores)), (none, none), {})
+
         return ShardRuns(
-            self.arithmetic, lambda shard: self.data(), self.scoring, _scores, threads=threads
+            self.arithmetic, lambda shard: self.data(), self.scoring, summarized, threads=threads
         )
-
-
-def _scores(scores: Array, outputs: Sequence[Value]) -> WideBatch:
-    none = np.zeros(0, np.int64)
-    return WideBatch(scores, np.zeros(len(scores)), (none, none), {})

@@ -11,7 +11,7 @@ parameters are stored. They never decrease, so the ends of their input give thos
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Any
@@ -105,9 +105,17 @@ class StoredValues:
                 makers[maker.index] = maker
                 waiting.extend(self._flow.read(maker))
         known: dict[Address, values.Value] = {}
+
+        def value_at(address: Address) -> values.Value:
+            if address in self._initializers:
+                return values.from_tensor(self._initializers[address], self._folder)
+            if address in self._sparse:
+                return values.from_sparse(self._sparse[address], self._folder)
+            return known.get(address)
+
         for _, node in sorted(makers.items()):
             inputs = [
-                None if not name else self._value_at(self._flow.address(name, node.scope), known)
+                value_at(self._flow.address(name, node.scope)) if name else None
                 for name in node.inputs
             ]
             try:
@@ -119,13 +127,6 @@ class StoredValues:
                              strict=False))  # fmt: skip
         found = known.get(address)
         return np.asarray(found) if isinstance(found, np.ndarray | np.generic) else None
-
-    def _value_at(self, address: Address, computed: Mapping[Address, values.Value]) -> values.Value:
-        if address in self._initializers:
-            return values.from_tensor(self._initializers[address], self._folder)
-        if address in self._sparse:
-            return values.from_sparse(self._sparse[address], self._folder)
-        return computed.get(address)
 
 
 _OTHER_TYPES = frozenset(

@@ -56,11 +56,10 @@ _ROWS = 2
 @nodes.lowering("Conv")
 def conv(operands: NodeOperands) -> nodes.ComputeSums:
     """Dequantised or fixed-point operands; the bias is summed if it is a multiple of the step."""
-    shared = SharedProduct.of(operands)
-    if shared is not None and operands.attributes.get("group", 1) == 1:
+    shared, group = SharedProduct.of(operands), operands.attributes.get("group", 1)
+    if shared is not None and group == 1:
         return partial(_shared_sums, operands, shared)
     x, w = operands.activations(0), operands.weights(1)
-    group = operands.attributes.get("group", 1)
     steps = x.steps(1 if group > 1 else None), w.steps(0)
     if steps[0].size not in (1, group):  # channels of one sum have scales of their own
         raise NoIntegerForm(DIFFERENT_SCALES)

@@ -192,19 +192,19 @@ def quantized_mean(operands: NodeOperands) -> ComputeSums:
 def _sum_up(operands: NodeOperands) -> SumUp:
     """Which numbers an operator sums: those of a channel, of a window, or along axes."""
     name = operands.node.op_type
+
+    def sum_channels(_: Sequence[Value], runner: SumRunner, x: Integers) -> SumsAndDivisor:
+        places = x.numbers.shape[_CHANNELS_ONLY:]
+        if not math.prod(places) or not places:
+            axes = tuple(range(_CHANNELS_ONLY, x.numbers.ndim))
+            return np.expand_dims(sums_over(runner, x, axes), axes), math.prod(places)
+        return _pool_sums(runner, x, {"kernel_shape": places})
+
     if "Global" in name:
-        return lambda inputs, runner, x: _sum_channels(runner, x)
+        return sum_channels
     if name.endswith("Pool"):
         return lambda inputs, runner, x: _pool_sums(runner, x, operands.attributes)
     return partial(_sum_axes, operands)
-
-
-def _sum_channels(runner: SumRunner, x: Integers) -> SumsAndDivisor:
-    places = x.numbers.shape[_CHANNELS_ONLY:]
-    if not math.prod(places) or not places:
-        axes = tuple(range(_CHANNELS_ONLY, x.numbers.ndim))
-        return np.expand_dims(sums_over(runner, x, axes), axes), math.prod(places)
-    return _pool_sums(runner, x, {"kernel_shape": places})
 
 
 def _sum_axes(
