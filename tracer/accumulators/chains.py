@@ -43,7 +43,6 @@ OF_TWO = ("Add", "Sub", "Mul", "Div")
 _CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
 
 _BYTE_VALUES = 256
-_Kernel = Callable[[Sequence[Value], Mapping[str, Body]], Sequence[Value]]
 MEASURES = ("Shape", "Size")
 MOVES = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather",
              "Expand", "Tile")  # fmt: skip
@@ -71,18 +70,18 @@ def fuse_plan(
     replaced: dict[str, Task] = {}
     gone: set[str] = set()
     for task in tasks:
-        made, key = None, task.nodes[0].key
+        made, key, operator = None, task.nodes[0].key, _operator(task)
         if key in gone or key in replaced:
             continue
         if key in summings:
             summing = summings[key]
-            if summing is not None and wiring.is_plain(task, *SUMS):
+            if summing is not None and operator in SUMS:
                 made = fused_sum(task, summing, partial(runner, key), wiring)
-        elif wiring.is_plain(task, *OF_ONE, *OF_TWO):
+        elif operator in (*OF_ONE, *OF_TWO):
             made = fused_table(task, wiring)
-        elif wiring.is_plain(task, *MOVES):
+        elif operator in MOVES:
             made = fused_move(task, wiring)
-        elif wiring.is_plain(task, *MEASURES):
+        elif operator in MEASURES:
             made = replace(task, reads=(wiring.bytes_before(task.reads[0]),)), ()  # as of floats
         if made is not None:
             chain, followers = made
@@ -215,12 +214,13 @@ def _followers(task: Task, wiring: Wiring, width: int, two: bool) -> tuple[Task,
     end, last = 0, task
     while (following := wiring.only_reader(last, *OF_ONE, *OF_TWO, *_CONVERSIONS)) is not None:
         needed = _width(following, wiring)
-        unknown = wiring.is_plain(following, *_CONVERSIONS) and wiring.scale(following) is None
+        operator = _operator(following)
+        unknown = operator in _CONVERSIONS and wiring.scale(following) is None
         if needed is None or unknown or (needed > 1 and (two or width not in (1, needed))):
             break
         width = max(width, needed)
         found.append(following)
-        end = len(found) if wiring.is_plain(following, "QuantizeLinear") else end
+        end = len(found) if operator == "QuantizeLinear" else end
         last = following
     return tuple(found[:end])
 
@@ -241,7 +241,7 @@ def _width(task: Task, wiring: Wiring) -> int | None:
 
 def _lookup(
     sources: Sequence[tuple[Task, Scale]], width: int, rank: int, computed: Callable[..., Array]
-) -> _Kernel:
+) -> Kernel:
     """Looks up a byte, or two; constants of `rank` may differ for `width` columns of one byte."""
     tables: list[Array] = []
     is_pair = len(sources) > 1
@@ -387,11 +387,6 @@ class Wiring:
         if not single or scale.dtype != np.float32 or zero.dtype not in BYTES or not scale > 0:
             return None
         return Scale(scale.reshape(()), int(zero.reshape(())), zero.dtype)
-
-    @staticmethod
-    def is_plain(task: Task, *operators: str) -> bool:
-        """Whether a task is one of these operators."""
-        return _operator(task) in operators
 
 
 def _operator(task: Task) -> str:

@@ -58,7 +58,8 @@ class AccumulatorEmulation:
         self._model = model
         self._computing: dict[str, Compute] = {}
         self._quantized: dict[str, ComputeSums | None] = {}
-        self._runners: dict[str, SumRunner] = {}
+        self.runners: dict[str, SumRunner] = {}
+        """The runner of each node with an integer accumulator by key, in the order of the model."""
         self._float_runners: dict[str, FloatRunner] = {}
         self._unfit: dict[str, NoIntegerForm] = {}
         self._partly: dict[str, NoIntegerForm] = {}
@@ -107,11 +108,6 @@ class AccumulatorEmulation:
         )
 
     @property
-    def runners(self) -> Mapping[str, SumRunner]:
-        """The runner of each node with an integer accumulator by key, in the order of the model."""
-        return self._runners
-
-    @property
     def float_sums(self) -> tuple[FloatPartialSums, ...]:
         """The statistics of the nodes with float accumulators, in the order of the model.
 
@@ -132,7 +128,7 @@ class AccumulatorEmulation:
                 replace(runner.accumulator, bits=bits.get(key, runner.accumulator.bits)),
                 runner.passes,
             )
-            for key, runner in self._runners.items()
+            for key, runner in self.runners.items()
         }
 
     @contextmanager
@@ -151,7 +147,7 @@ class AccumulatorEmulation:
 
         They are in the order of the model, without nodes that have not run.
         """
-        runners = self._runners if runners is None else runners
+        runners = self.runners if runners is None else runners
         return {
             node.key: sums
             for node in self._model.nodes
@@ -180,7 +176,7 @@ class AccumulatorEmulation:
         return chains.fuse_plan(plan, self._scales, self._quantized, self._runner)
 
     def _runner(self, node: str) -> SumRunner:
-        return (_THREAD_RUNNERS.get() or self._runners)[node]
+        return (_THREAD_RUNNERS.get() or self.runners)[node]
 
     def _prepare(self, node: Node) -> Compute | None:
         """Prepares a node for its accumulator; None if it adds nothing up."""
@@ -193,7 +189,7 @@ class AccumulatorEmulation:
                 if node.op_type in operators.PARTLY:
                     self._partly[node.key] = NoIntegerForm(operators.PARTLY[node.op_type])
                 self._quantized[node.key] = summing if rule.format is None else None
-                self._runners[node.key] = SumRunner(rule.accumulator, KeptPasses(self._room))
+                self.runners[node.key] = SumRunner(rule.accumulator, KeptPasses(self._room))
                 return lambda inputs, _: summing(inputs, self._runner(node.key)).outputs
         else:
             prepare = float_lowerings().get(operator)

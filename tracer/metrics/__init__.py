@@ -73,7 +73,11 @@ def _along(name: str, axis: int, spec: str) -> Metric:
 
 
 def _score_of_one(score: Score, output: str, outputs: Outputs, reference: Any) -> Array:
-    return score(scores.one_of(outputs, output), reference)
+    """The scores by one output alone. Raises InputError where there is none of this name."""
+    if output not in outputs:
+        hint = f"{suggest(output, outputs)}It has {', '.join(outputs)}."
+        raise InputError(f"the model has no output '{output}'", hint)
+    return score({output: outputs[output]}, reference)
 
 
 def suited(metric: Metric, batch: Batch, output: Array) -> Metric:

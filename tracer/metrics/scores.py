@@ -15,7 +15,6 @@ from tracer.errors import InputError
 from tracer.inputs.datasets.batch import Batch
 from tracer.metrics.metric import Metric, Outputs, only
 from tracer.support.types import Array, FloatArray
-from tracer.text import suggest
 
 ChannelSquares: TypeAlias = Mapping[tuple[str, int], FloatArray]
 """Sums of squares (channels,) by the name of an output and the axis of its channels."""
@@ -256,14 +255,6 @@ def reference_mse(outputs: Outputs, reference: Any) -> FloatArray:
     pairs = _pairs(outputs, reference)
     errors = [((_rows(theirs) - _rows(ours)) ** 2).mean((1, 2)) for ours, theirs in pairs]
     return np.asarray(np.max(errors, axis=0))
-
-
-def one_of(outputs: Outputs, name: str) -> Outputs:
-    """Returns the output called `name` alone. Raises InputError where there is none."""
-    if name not in outputs:
-        hint = f"{suggest(name, outputs)}It has {', '.join(outputs)}."
-        raise InputError(f"the model has no output '{name}'", hint)
-    return {name: outputs[name]}
 
 
 def channel_axes(rank: int) -> tuple[int, ...]:

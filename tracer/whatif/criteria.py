@@ -75,27 +75,29 @@ def scorer(
 
     Scores are in the unit of the metric.
     """
-    names = [value.name for value in model.graph.output]
-
-    def by_name(outputs: Sequence[Any], size: int) -> dict[str, Any]:
-        """The outputs of the first `size` samples: a fixed batch may be padded."""
-        return {name: value[:size] for name, value in zip(names, outputs, strict=True)}
 
     def score(outputs: Sequence[Any], batch: Any, wide: Sequence[Any]) -> Any:
-        truth = (
-            metric.labels(batch, dataset.name) if metric.needs_labels else by_name(wide, batch.size)
+        truth: Mapping[str, Any] | Array = (
+            metric.labels(batch, dataset.name)
+            if metric.needs_labels
+            else _by_name(model, wide, batch.size)
         )
-        return np.asarray(metric.scores(by_name(outputs, batch.size), truth)) * metric.scale
+        return np.asarray(metric.scores(_by_name(model, outputs, batch.size), truth)) * metric.scale
 
     return score
 
 
+def _by_name(model: Model, outputs: Sequence[Any], size: int) -> dict[str, Any]:
+    """The outputs of the first `size` samples: a fixed batch may be padded."""
+    names = (value.name for value in model.graph.output)
+    return {name: value[:size] for name, value in zip(names, outputs, strict=True)}
+
+
 def summary(model: Model, metric: metrics.Metric) -> Callable[[Array, Sequence[Any]], WideBatch]:
     """Returns a function (scores, outputs in wide accumulators) -> what is kept of the batch."""
-    names = [value.name for value in model.graph.output]
 
     def summarized(scores: Array, outputs: Sequence[Any]) -> WideBatch:
-        own = {name: v[: len(scores)] for name, v in zip(names, outputs, strict=True)}
+        own = _by_name(model, outputs, len(scores))
         return WideBatch(
             scores,
             lead(outputs[0][: len(scores)]),

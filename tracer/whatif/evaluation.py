@@ -27,6 +27,7 @@ from tracer.storage.whatif_file import BASELINE, EVERY, SIZE, KeptShards, WhatIf
 from tracer.support.types import Array
 from tracer.whatif import shard_runs
 from tracer.whatif.criteria import Deadline
+from tracer.whatif.reuse import AnyBatch
 
 _Begun = dict[int, "tuple[pools.Task, Future[shard_runs.ShardEvaluation]]"]
 """An evaluation whose shards run: the task of each shard that changes, by its number."""
@@ -81,9 +82,8 @@ class Evaluator:
         self._begun: dict[tuple[Widths, bool], _Begun] = {}
         self._expected: list[tuple[Widths, bool]] = []
         self._asked: Sequence[Future[Any]] = ()
-        self._shards: tuple[pools.Shard, ...] = (
-            pools.Shard(),
-        )  # one where tasks run in this process
+        # one where tasks run in this process
+        self._shards: tuple[pools.Shard, ...] = (pools.Shard(),)
         if pool.workers and batches is not None and batches > 1:
             size = self._kept.read(EVERY, SIZE, int)
             if size is None:
@@ -188,12 +188,11 @@ class Evaluator:
             request = shard_runs.ShardRequest(widths, needed, counted, near)
             task = pools.Task(self._job, "evaluate", (shard, request), number, urgent)
             stored = self._kept.read(shard, question, shard_runs.ShardEvaluation)
-            future = (
-                self._pool.submit(task) if stored is None else Future[shard_runs.ShardEvaluation]()
-            )
-            if stored is not None:
-                future.set_result(stored)
-            begun[number] = task, future
+            if stored is None:
+                begun[number] = task, self._pool.submit(task)
+            else:
+                begun[number] = task, Future[shard_runs.ShardEvaluation]()
+                begun[number][1].set_result(stored)
         return begun
 
     def _begin_expected(self) -> None:
@@ -276,8 +275,8 @@ class Evaluator:
 def local(
     model: Model,
     policy: Policy,
-    data: Callable[[], Iterable[shard_runs.B]],
-    scoring: shard_runs.Scoring[shard_runs.B],
+    data: Callable[[], Iterable[AnyBatch]],
+    scoring: shard_runs.Scoring,
     *,
     memory: int = shard_runs.MEMORY,
     threads: int | None = None,

@@ -11,7 +11,7 @@ the processor.
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
@@ -43,13 +43,6 @@ _BYTES = {
 """The input with the weights, of kernels that add products of bytes."""
 
 
-class Found(NamedTuple):
-    """Accumulators with orders of their own for nodes, and notes on them."""
-
-    policy: Policy
-    notes: tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class KernelOrder:
     """The order of a kernel's sums; of floats also FMA, and the place of the bias."""
@@ -77,8 +70,8 @@ def find_orders(
     feeds: Callable[[], Feeds],
     threads: int = 0,
     announce: Callable[[Kernel], None] = lambda kernel: None,
-) -> Found:
-    """Returns the policy with the order of each node's kernel in place of `runtime`.
+) -> tuple[Policy, tuple[str, ...]]:
+    """Returns the policy with the order of each node's kernel in place of `runtime`, and notes.
 
     `feeds` returns inputs of one batch, whose shapes decide which kernels run; `threads` are the
     runtime's [default: the cores]; `announce` is called before a kernel is revealed. A node without
@@ -86,7 +79,7 @@ def find_orders(
     model that it refuses.
     """
     if not any(_has_runtime(entry.value) for entry in policy.accumulators):
-        return Found(policy, ())
+        return policy, ()
     matches = first_matches(policy.accumulators, model.nodes)
     summing = set(nodes_that_sum(model))
     kernels = _Kernels(model, feeds(), threads or cores(), announce)
@@ -116,7 +109,7 @@ def find_orders(
             for why, keys in unknown.items()
         ),
     )
-    return Found(replace(policy, accumulators=(*entries, *kept)), notes)
+    return replace(policy, accumulators=(*entries, *kept)), notes
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Generic, Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -41,21 +41,14 @@ MEMORY = 1 << 28
 """Bytes of checkpoints, of all shards of a worker together."""
 
 
-class Batch(Protocol):
-    """Samples that the model takes together."""
-
-    @property
-    def inputs(self) -> Mapping[str, Value]:
-        """Arrays by input name."""
-
-
-B = TypeVar("B", bound=Batch)
 T = TypeVar("T")
 R = TypeVar("R")
-Scoring = Callable[[Sequence[Value], B, Sequence[Value]], Array]
+Scoring = Callable[[Sequence[Value], AnyBatch, Sequence[Value]], Array]
 """(outputs, batch, outputs in wide accumulators) -> scores (n,) of the samples of the batch."""
 Summary = Callable[[Array, Sequence[Value]], WideBatch]
 """(scores, outputs in wide accumulators) -> what is kept of a batch."""
+_Numbered = tuple[int, AnyBatch]
+"""A batch after its number among all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +91,7 @@ class ShardEvaluation:
     counts: Mapping[str, Counts] = field(repr=False)
 
 
-class ShardRuns(Generic[B]):
+class ShardRuns:
     """Runs shards: `data` returns the batches of one, the same in each call.
 
     After the `deadline` an evaluation that changes a batch raises OutOfTimeError. Raises the errors
@@ -108,8 +101,8 @@ class ShardRuns(Generic[B]):
     def __init__(
         self,
         arithmetic: Arithmetic,
-        data: Callable[[Shard], Iterable[B]],
-        scoring: Scoring[B],
+        data: Callable[[Shard], Iterable[AnyBatch]],
+        scoring: Scoring,
         summary: Summary,
         *,
         threads: int | None = None,
@@ -133,6 +126,7 @@ class ShardRuns(Generic[B]):
         self._accumulators = {
             key: runner.accumulator for key, runner in self._emulation.runners.items()
         }
+        self._widest = {key: each.widest for key, each in self._accumulators.items()}
         indices = {node.key: index for index, node in enumerate(self._interpreter.steps)}
         nodes = {node.key: node for node in arithmetic.model.nodes}
         steps = []
@@ -149,20 +143,18 @@ class ShardRuns(Generic[B]):
     def measure(self, shard: Shard) -> ShardBaseline:
         """Runs a shard in wide accumulators, and keeps what later runs start from."""
         began = time.perf_counter()
-        widest = {key: each.widest for key, each in self._accumulators.items()}
-        totals = self._emulation.new_runners(widest)
+        totals = self._emulation.new_runners(self._widest)
         batches, needed, altered = list[WideBatch](), [], []
         wide = (WIDE,) * len(self._accumulators)
 
-        def run(item: tuple[int, B]) -> tuple[int, B, dict[str, SumRunner], list[Value]]:
+        def run(item: _Numbered) -> tuple[_Numbered, dict[str, SumRunner], list[Value]]:
             number, batch = item
             runners = {key: total.fresh_copy() for key, total in totals.items()}
             with self._emulation.using(runners):
                 begun = self._interpreter.begin(batch.inputs)
-                outputs = self._with_checkpoints(number, wide, 0, begun)
-                return number, batch, runners, outputs
+                return item, runners, self._with_checkpoints(number, wide, 0, begun)
 
-        for number, batch, runners, outputs in self._map_parallel(run, self._numbered(shard)):
+        for (number, batch), runners, outputs in self._map_parallel(run, self._numbered(shard)):
             self._keep(number, outputs)
             batches.append(self._summary(self._scoring(outputs, batch, outputs), outputs))
             tallies = [runner.tally for runner in runners.values()]
@@ -194,13 +186,13 @@ class ShardRuns(Generic[B]):
         paths = self._paths(question.widths, question.needed)
         starts: dict[int, int] = {}
 
-        def counted(number: int, batch: B, path: Path) -> list[Value]:
+        def counted(number: int, batch: AnyBatch, path: Path) -> list[Value]:
             shared = int(self._node_steps[np.array(path) != WIDE].min())
             start, alive = self._resume(number, batch, shared, path)
             starts[number - shard.first] = start
             return self._interpreter.outputs(self._interpreter.advance(alive, start))
 
-        def scored(number: int, batch: B, path: Path) -> list[Value]:
+        def scored(number: int, batch: AnyBatch, path: Path) -> list[Value]:
             end = len(self._interpreter.steps)
             return self._with_checkpoints(number, path, *self._resume(number, batch, end, path))
 
@@ -230,29 +222,29 @@ class ShardRuns(Generic[B]):
         shard: Shard,
         paths: Sequence[Path],
         runners: Mapping[str, SumRunner],
-        run: Callable[[int, B, Path], list[Value]],
+        run: Callable[[int, AnyBatch, Path], list[Value]],
     ) -> dict[int, Array]:
         """The scores of the batches that change; calls `run` for them, with these runners."""
         scores: dict[int, Array] = {}
 
-        def rerun(item: tuple[int, B]) -> tuple[int, B, list[Value], Sequence[Value]]:
+        def rerun(item: _Numbered) -> tuple[_Numbered, list[Value], Sequence[Value]]:
             number, batch = item
             with self._emulation.using(runners):
                 outputs = run(number, batch, paths[number - shard.first])
-            return number, batch, outputs, self._wide(number, batch)
+            return item, outputs, self._wide(number, batch)
 
-        def changed() -> Iterator[tuple[int, B]]:
+        def changed() -> Iterator[_Numbered]:
             for number, batch in self._numbered(shard):
                 if any(paths[number - shard.first]):
                     self._deadline.check()
                     yield number, batch
 
         with self._deadline.turning_signals():
-            for number, batch, outputs, wide in self._map_parallel(rerun, changed()):
+            for (number, batch), outputs, wide in self._map_parallel(rerun, changed()):
                 scores[number - shard.first] = self._scoring(outputs, batch, wide)
         return scores
 
-    def _numbered(self, shard: Shard) -> Iterator[tuple[int, B]]:
+    def _numbered(self, shard: Shard) -> Iterator[_Numbered]:
         return enumerate(self._data(shard), shard.first)
 
     def _map_parallel(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
@@ -266,7 +258,7 @@ class ShardRuns(Generic[B]):
             yield from in_order(work, chain(first, items), workers)
 
     def _resume(
-        self, number: int, batch: B, step: int, path: Path
+        self, number: int, batch: AnyBatch, step: int, path: Path
     ) -> tuple[int, Mapping[str, Value]]:
         """A step of a batch, up to `step`, and the tensors alive before it."""
         checkpoint = self._checkpoints.latest(number, step, path)
@@ -276,15 +268,14 @@ class ShardRuns(Generic[B]):
         if number not in self._wide_outputs:
             self._wide_outputs[number] = self._spill.append(outputs)
 
-    def _wide(self, number: int, batch: B) -> Sequence[Value]:
+    def _wide(self, number: int, batch: AnyBatch) -> Sequence[Value]:
         """The outputs of a batch in wide accumulators, which another worker may have measured."""
         kept = self._wide_outputs.get(number)
         if kept is not None:
             return self._spill.read(kept)
-        widest = {key: each.widest for key, each in self._accumulators.items()}
-        with self._emulation.using(self._emulation.new_runners(widest, LimitedSums)):
+        with self._emulation.using(self._emulation.new_runners(self._widest, LimitedSums)):
             begun = self._interpreter.begin(batch.inputs)
-            outputs = self._with_checkpoints(number, (WIDE,) * len(widest), 0, begun)
+            outputs = self._with_checkpoints(number, (WIDE,) * len(self._widest), 0, begun)
         self._keep(number, outputs)
         return outputs
 
@@ -368,7 +359,7 @@ class EvaluationJob:
         weights = WeightFiles.of(model)
         return EvaluationJob(arithmetic, self.batches, self.metric, weights=weights)
 
-    def open(self, threads: int | None) -> ShardRuns[AnyBatch]:
+    def open(self, threads: int | None) -> ShardRuns:
         """Returns the prepared model.
 
         Raises the errors of `ShardRuns`, and InputError where the model has other weights here.
@@ -388,24 +379,24 @@ class EvaluationJob:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchesJob(Generic[B]):
+class BatchesJob:
     """Scores a model by a function, on all batches that `data` returns."""
 
     arithmetic: Arithmetic
-    data: Callable[[], Iterable[B]]
-    scoring: Scoring[B]
+    data: Callable[[], Iterable[AnyBatch]]
+    scoring: Scoring
 
-    def portable(self) -> "BatchesJob[B]":
+    def portable(self) -> "BatchesJob":
         """Returns the job itself."""
         return self
 
-    def open(self, threads: int | None) -> ShardRuns[B]:
+    def open(self, threads: int | None) -> ShardRuns:
         """Returns the prepared model. Raises the errors of `ShardRuns`."""
+        none = np.zeros(0, np.int64)
+
+        def summarized(scores: Array, outputs: Sequence[Value]) -> WideBatch:
+            return WideBatch(scores, np.zeros(len(scores)), (none, none), {})
+
         return ShardRuns(
-            self.arithmetic, lambda shard: self.data(), self.scoring, _scores, threads=threads
+            self.arithmetic, lambda shard: self.data(), self.scoring, summarized, threads=threads
         )
-
-
-def _scores(scores: Array, outputs: Sequence[Value]) -> WideBatch:
-    none = np.zeros(0, np.int64)
-    return WideBatch(scores, np.zeros(len(scores)), (none, none), {})

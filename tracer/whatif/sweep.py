@@ -37,17 +37,6 @@ class SweepPlan:
     floor: int = NARROWEST
     explain: bool = False
 
-    def search(self, cache: EvaluationCache, baseline: Baseline) -> "WidthSearch":
-        """Returns the search within the budget of the score in wide accumulators."""
-        judge = BudgetJudge(cache, lambda score: self.allowed(score, baseline.score))
-        return WidthSearch(
-            judge,
-            self.energy,
-            self.floor,
-            lambda node, bits: baseline.overflow_share(cache.nodes[node], bits),
-            self.explain,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Screen:
@@ -87,7 +76,13 @@ def sweep_and_search(
     rows = _rows(cache, plan)
     safe = safe_widths(cache, baseline, plan.floor)
     rows = rows or (_row(cache, plan, safe.uniform),)
-    search = plan.search(cache, baseline)
+    search = WidthSearch(
+        BudgetJudge(cache, lambda score: plan.allowed(score, baseline.score)),
+        plan.energy,
+        plan.floor,
+        lambda node, bits: baseline.overflow_share(cache.nodes[node], bits),
+        plan.explain,
+    )
     uniform = search.narrowest_uniform(safe.uniform)
     each, screened = None, None
     if plan.each and uniform is not None:

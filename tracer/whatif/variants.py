@@ -424,10 +424,8 @@ class WidthPlan:
         """Returns `accumulator` for the nodes that the plan names, at their widest width."""
         return policies.Policy(
             tuple(
-                policies.Entry(
-                    entry.pattern, replace(accumulator, bits=entry.value[-1]), entry.text
-                )
-                for entry in self.entries
+                policies.Entry(each.pattern, replace(accumulator, bits=each.value[-1]), each.text)
+                for each in self.entries
             )
         )
 

@@ -23,6 +23,8 @@ _SPARSE = 128
 """Where fewer than one in so many sums may overflow, each of them is emulated by itself."""
 _PRODUCTS = 1 << 20
 """Products that are written out at a time for scattered sums, and for sums one by one."""
+Case = tuple[Array, Array, Array | None, Terms, Accumulator]
+"""Left (M, K), right (K, P), bias (M) or None, what K consists of, and the accumulator."""
 Outs = tuple[Array, Array, Array]
 """int64 (M, P): final sums, and their least and greatest partial sums or, twice, their events."""
 
@@ -60,7 +62,7 @@ def final_and_clipped(
     if has_fast_kernel(matrices, terms, accumulator):
         clipped = emulated(matrices, terms, accumulator)
         overflows = clipped.events.any()
-        return _product(matrices) + matrices.bias if overflows else clipped.values, clipped
+        return exact_sums(left, right, bias) if overflows else clipped.values, clipped
     final, outside = _possible_overflows(matrices, accumulator)
     sums = UnlimitedSums(final, final, final)
     return final, _clipped(matrices, terms, accumulator, sums, outside)
@@ -77,11 +79,12 @@ def _possible_overflows(
     P = (A + y) / 2.
     """
     low, high = accumulator.range
-    final = _product(matrices)
+    final = exact_sums(matrices.left, matrices.right)
     outside = np.zeros(matrices.shape, bool)
     doubtful = np.flatnonzero((matrices.least < low) | (matrices.most > high))
     if len(doubtful):
-        sizes = _product(matrices.of_rows(doubtful).magnitudes())
+        magnitudes = matrices.of_rows(doubtful).magnitudes()
+        sizes = exact_sums(magnitudes.left, magnitudes.right)
         bias, sums = matrices.bias[doubtful], final[doubtful]
         up = (sizes + sums) // 2 + np.maximum(bias, 0)
         down = (sums - sizes) // 2 + np.minimum(bias, 0)
@@ -127,11 +130,11 @@ def _unlimited_result(sums: UnlimitedSums, accumulator: Accumulator, terms: Term
     return Clipped(values, no_events if sums.clips is None else sums.clips)
 
 
-def _product(matrices: tile_sums.Matrices) -> Array:
-    """The exact products without the bias, int64."""
-    final = np.empty(matrices.shape, np.int64)
-    products.integers(matrices.left, matrices.right, final)
-    return final
+def exact_sums(left: Array, right: Array, bias: Array | None = None) -> Array:
+    """The sums of exact products, int64, without a range."""
+    sums = np.empty((len(left), right.shape[1]), np.int64)
+    products.integers(left, right, sums)
+    return sums if bias is None else sums + bias[:, None]
 
 
 def observed(matrices: tile_sums.Matrices, terms: Terms, accumulator: Accumulator) -> UnlimitedSums:
@@ -145,7 +148,8 @@ def observed(matrices: tile_sums.Matrices, terms: Terms, accumulator: Accumulato
     final, low, high = (tensors.empty(matrices.shape, np.int64) for _ in range(3))
     if not final.size:
         return UnlimitedSums(final, low, high)
-    clips = None if plan.has_one_width else np.empty(matrices.shape, np.int64)
+    has_own_widths = any(plan.registers) or plan.spills.any()
+    clips = np.empty(matrices.shape, np.int64) if has_own_widths else None
     lanes = tile_sums.SumLanes(matrices, plan, accumulator)
     if lanes.exact_bits:
         factors = tile_sums.Factors.of(lanes, plan, lanes.exact_bits)
@@ -266,7 +270,8 @@ def _leaving(plan: tile_sums.Program) -> Array:
 
 def has_fast_kernel(matrices: tile_sums.Matrices, terms: Terms, accumulator: Accumulator) -> bool:
     """Whether a kernel supports this case that saturates about as fast as it multiplies."""
-    return tile_sums.SumLanes(matrices, _plan(terms, accumulator), accumulator).limited_bits > 0
+    plan = _plan(terms, accumulator)
+    return plan is not None and tile_sums.SumLanes(matrices, plan, accumulator).limited_bits > 0
 
 
 def inner_widths_may_change(

@@ -47,15 +47,12 @@ class NodePass:
     bits: int
     is_rare: bool = True
 
-    def suits(
-        self, left: Array, range_: tuple[int, int], bias: Array | None, terms: Terms,
-        accumulator: Accumulator,
-    ) -> bool:  # fmt: skip
+    def suits(self, sums: "Gathered", accumulator: Accumulator) -> bool:
         """Whether `prepared` returns this pass for these arguments."""
-        same = (range_, terms, accumulator) == (self.range, self.terms, self.accumulator)
-        return same and all(
+        case = sums.columns.range, sums.terms, accumulator
+        return case == (self.range, self.terms, self.accumulator) and all(
             np.array_equal(a, b) if a is not None and b is not None else a is b
-            for a, b in ((self.matrices.left, left), (self.bias, bias))
+            for a, b in ((self.matrices.left, sums.left), (self.bias, sums.bias))
         )
 
     @property
@@ -97,22 +94,20 @@ class NodePass:
         return tile_sums.Factors.of(lanes, self.plan, self.bits)
 
 
-def prepared(
-    left: Array, range_: tuple[int, int], bias: Array | None, terms: Terms,
-    accumulator: Accumulator, left_range: tuple[int, int] | None = None,
-) -> NodePass | None:  # fmt: skip
-    """The pass of `left` (M, K) times columns in `range_`, plus `bias` (M); None if unsupported.
+def prepared(sums: "Gathered", accumulator: Accumulator) -> NodePass | None:
+    """The pass of these sums, for any columns in the range of theirs; None if unsupported.
 
-    Where the type of `left`, its `left_range`, bounds the sums well enough, its numbers are not
-    looked at. Raises ModelError where magnitudes add up to 2^62.
+    Where the range of the rows bounds the sums well enough, their numbers are not looked at. Raises
+    ModelError where magnitudes add up to 2^62.
     """
+    left, range_, bias, terms = sums.left, sums.columns.range, sums.bias, sums.terms
     plan = None if accumulator.order.reorders else tile_sums.program(accumulator.order, terms)
     if plan is None or not left.size:
         return None
     # Two columns of the ends of the range bound the sums of any columns.
     ends = np.broadcast_to(np.array(range_), (left.shape[1], 2))
-    if left_range is not None and bias is None:
-        matrices = tile_sums.bounded_matrices(left, ends, left_range)
+    if sums.range is not None and bias is None:
+        matrices = tile_sums.bounded_matrices(left, ends, sums.range)
         if _bits(tile_sums.SumLanes(matrices, plan, accumulator)) == _FEWEST_BITS:
             return NodePass(matrices, range_, bias, plan, terms, accumulator, _FEWEST_BITS)
     matrices = tile_sums.checked(left, ends, bias, terms)
@@ -136,13 +131,9 @@ class KeptPasses:
         self._room = room or MemoryBudget()
         self._passes: list[NodePass] = []
 
-    def find(
-        self, left: Array, range_: tuple[int, int], bias: Array | None, terms: Terms,
-        accumulator: Accumulator,
-    ) -> NodePass | None:  # fmt: skip
-        """Returns the pass of these arguments; None if it is not kept."""
-        case = left, range_, bias, terms, accumulator
-        return next((each for each in self._passes if each.suits(*case)), None)
+    def find(self, sums: "Gathered", accumulator: Accumulator) -> NodePass | None:
+        """Returns the pass of these sums; None if it is not kept."""
+        return next((each for each in self._passes if each.suits(sums, accumulator)), None)
 
     def keep(self, latest: NodePass) -> None:
         """Keeps a pass, in place of the oldest, if there is room."""
@@ -159,6 +150,25 @@ class ColumnSource:
 
     columns: Columns
     range: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Dot products of rows `left` (M, K) with gathered columns, plus `bias` (M).
+
+    The rows are output channels, unless they are activations with numbers in `range`.
+    """
+
+    left: Array
+    columns: ColumnSource
+    bias: Array | None
+    terms: Terms
+    range: tuple[int, int] | None = None
+
+    @property
+    def rows_are_channels(self) -> bool:
+        """Whether each row is a channel."""
+        return self.range is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracer.accumulators.engine import dots, node_pass
 from tracer.accumulators.engine.integer_arithmetic import Finish
-from tracer.accumulators.engine.node_pass import ColumnSource, KeptPasses, NodePass
+from tracer.accumulators.engine.node_pass import ColumnSource, Gathered, KeptPasses, NodePass
 from tracer.accumulators.spec import WIDEST
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Order, Sequential, Terms
@@ -115,25 +115,6 @@ class Reduction:
                 yield replace(self, inputs=(tuple(low), tuple(high)), taps=())
 
 
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """Dot products of rows `left` (M, K) with gathered columns, plus `bias` (M).
-
-    The rows are output channels, unless they are activations with numbers in `range`.
-    """
-
-    left: Array
-    columns: ColumnSource
-    bias: Array | None
-    terms: Terms
-    range: tuple[int, int] | None = None
-
-    @property
-    def rows_are_channels(self) -> bool:
-        """Whether each row is a channel."""
-        return self.range is None
-
-
 class SumRunner:
     """Computes blocks of dot products, from several threads, and adds them to a tally."""
 
@@ -217,7 +198,7 @@ class SumRunner:
         def product(left: Array, right: Array, out: Array, _: Place) -> None:
             for rows, those, accumulator in self._by_width(channels):
                 own = None if bias is None else bias[rows]
-                out[rows] = self._sum(left[rows], right, own, terms, those, accumulator)
+                out[rows] = self._sum((left[rows], right, own, terms, accumulator), those)
 
         return product
 
@@ -233,37 +214,28 @@ class SumRunner:
             rows = np.flatnonzero(widths == bits)
             yield rows, rows + channels.start, self.accumulator.of_channels(bits)
 
-    def sum_gathered(self, sums: Gathered, out: Array) -> bool:
-        """Writes the sums to `out` (N, M, ...), int64, in one pass.
+    def sum_gathered(self, sums: Gathered, out: Array, finish: Finish | None = None) -> bool:
+        """Writes the sums to `out` (N, M, ...), int64, in one pass; with `finish` bytes of them.
 
         Returns False, and does nothing, where no kernel supports the pass.
         """
-        node_pass = self._prepared(sums)
-        if node_pass is not None:
-            self._run_pass(node_pass, sums.columns, out, None)
-        return node_pass is not None
-
-    def finish(self, sums: Gathered, finish: Finish, out: Array) -> bool:
-        """As `sum_gathered`, but writes bytes that are made of the sums."""
-        one_step = finish.floats.step.size == 1
+        one_step = finish is None or finish.floats.step.size == 1
         node_pass = self._prepared(sums) if sums.rows_are_channels or one_step else None
         if node_pass is not None:
-            parameters = finish.bytes.parameters(finish.floats, len(sums.left))
+            rows = len(sums.left)
+            parameters = None if finish is None else finish.bytes.parameters(finish.floats, rows)
             self._run_pass(node_pass, sums.columns, out, parameters)
         return node_pass is not None
 
     def _prepared(self, sums: Gathered) -> NodePass | None:
-        case = sums.left, sums.columns.range, sums.bias, sums.terms, self.accumulator
         if self._has_inner_widths or self.accumulator.widths or not sums.columns.columns.count:
             return None
-        if self.counts_by_channel and not sums.rows_are_channels:
-            return None
         if not sums.rows_are_channels:
-            return node_pass.prepared(*case, sums.range)
-        kept = self.passes.find(*case)
+            return None if self.counts_by_channel else node_pass.prepared(sums, self.accumulator)
+        kept = self.passes.find(sums, self.accumulator)
         if kept is not None:
             return kept
-        ready = node_pass.prepared(*case)
+        ready = node_pass.prepared(sums, self.accumulator)
         if ready is not None:
             self.passes.keep(ready)
         return ready
@@ -275,19 +247,17 @@ class SumRunner:
         for rows, those, accumulator in self._by_width(channels):
             part = numbers[:, rows]
             right = part.reshape(depth, part.shape[1] * width)
-            sums = self._sum(left, right, None, Terms(depth), those, accumulator)
+            sums = self._sum((left, right, None, Terms(depth), accumulator), those)
             out[rows] = sums.reshape(part.shape[1:])
 
-    def _sum(
-        self, left: Array, right: Array, bias: Array | None, terms: Terms,
-        channels: slice | Array, accumulator: Accumulator,
-    ) -> Array:  # fmt: skip
-        """Returns sums of these channels, all in `accumulator`, and adds them to the tally.
+    def _sum(self, case: dots.Case, channels: slice | Array) -> Array:
+        """Returns sums of these channels, and adds them to the tally.
 
         Raises ModelError for an overflow that is an error.
         """
-        sums, clipped = dots.measure(left, right, bias, terms, accumulator)
-        exact = exact_sums(left, right, bias) if self._has_inner_widths else sums.final
+        left, right, bias, _, accumulator = case
+        sums, clipped = dots.measure(*case)
+        exact = dots.exact_sums(left, right, bias) if self._has_inner_widths else sums.final
         if accumulator.overflow == "error" and clipped.events.any():
             raise self._overflow_error(accumulator, sums.low, sums.high)
         assert self.tally is not None
@@ -330,13 +300,6 @@ def exact_product(left: Array, right: Array, out: Array, _: Place) -> None:
     integers(left, right, out)
 
 
-def exact_sums(left: Array, right: Array, bias: Array | None) -> Array:
-    """The sums of exact products, int64, without a range."""
-    sums = np.empty((len(left), right.shape[1]), np.int64)
-    integers(left, right, sums)
-    return sums if bias is None else sums + bias[:, None]
-
-
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Counts of all channels together at the accumulator's own width; as in `Tally`."""
@@ -363,13 +326,11 @@ class OverflowCounter(SumRunner):
         super().__init__(accumulator, passes)
         self.counts = Counts()
 
-    def _sum(
-        self, left: Array, right: Array, bias: Array | None, terms: Terms,
-        channels: slice | Array, accumulator: Accumulator,
-    ) -> Array:  # fmt: skip
+    def _sum(self, case: dots.Case, channels: slice | Array) -> Array:
+        left, right, bias, _, accumulator = case
         low, high = accumulator.range
-        final, clipped = dots.final_and_clipped(left, right, bias, terms, accumulator)
-        exact = exact_sums(left, right, bias) if self._has_inner_widths else final
+        final, clipped = dots.final_and_clipped(*case)
+        exact = dots.exact_sums(left, right, bias) if self._has_inner_widths else final
         changed = clipped.values != exact
         # An output has events exactly if it overflows: its first step outside is an exact sum.
         flags = clipped.events, (final < low) | (final > high), changed
@@ -396,11 +357,8 @@ class LimitedSums(SumRunner):
 
     counts_by_channel = False
 
-    def _sum(
-        self, left: Array, right: Array, bias: Array | None, terms: Terms,
-        channels: slice | Array, accumulator: Accumulator,
-    ) -> Array:  # fmt: skip
-        return dots.final_and_clipped(left, right, bias, terms, accumulator)[1].values
+    def _sum(self, case: dots.Case, channels: slice | Array) -> Array:
+        return dots.final_and_clipped(*case)[1].values
 
     def _run_pass(
         self, node_pass: NodePass, columns: ColumnSource, out: Array, parameters: Array | None

@@ -148,8 +148,10 @@ class TensorScales:
         if value_ranges.rounds_to_integers(producer):
             return value_ranges.stored_integers(producer, stored, self._inputs(producer))
         wide, zero = stored.astype(np.int64), self._zero_point(producer)
+        if zero is None:
+            return wide
         try:
-            return wide if zero is None else wide - aligned(zero, wide, _axis(producer), 0)
+            return wide - aligned(zero.astype(np.int64), wide, _axis(producer), 0)
         except ModelError:
             return None
 
@@ -162,20 +164,25 @@ class TensorScales:
 
     def dequantized(self, node: Node) -> TensorScale | None:
         """The scale of the output of DequantizeLinear, if its scale and type are stored."""
-        step = self.value(node.inputs[1], node.scope)
-        limits = self._limits(node)
-        if step is None or limits is None or _attribute(node, "block_size"):
+        step, zero = self.value(node.inputs[1], node.scope), self._zero_point(node)
+        if step is None or _attribute(node, "block_size"):
             return None
         if "float" not in step.dtype.name or not step.size or not (step > 0).all():
             return None
-        zero, rank = self._zero_point(node), self._rank(node.inputs[0], node.scope)
-        zero = np.zeros(1, np.int64) if zero is None else zero
-        single_zero = int(zero.flat[0]) if zero.min() == zero.max() else None
-        precision = _precision(step.dtype)
-        low, high, dtype = limits
+        numbers = self.ranges.of(node.inputs[0], node.scope)
+        dtype = numbers.dtype if zero is None else zero.dtype
+        is_unknown = zero is None and value_ranges.has_input(node, 2)
+        if is_unknown or dtype is None or not is_integer(dtype):  # float8 is no integers
+            return None
+        zeros = np.zeros(1, np.int64) if zero is None else zero.astype(np.int64)
+        if not zeros.size:
+            return None
+        low, high = numbers.integer_ends(dtype)
+        least, most = int(zeros.min()), int(zeros.max())
         return TensorScale(
-            step.astype(np.float32), _axis(node), low, high, precision, rank, single_zero, dtype
-        )
+            step.astype(np.float32), _axis(node), low - most, high - least, _precision(step.dtype),
+            self._rank(node.inputs[0], node.scope), least if least == most else None, str(dtype),
+        )  # fmt: skip
 
     def rounded(self, node: Node) -> TensorScale | None:
         """The scale of the output of a node of QONNX, if its parameters are stored."""
@@ -196,9 +203,8 @@ class TensorScales:
         return lambda index: self.value(node.inputs[index], node.scope)
 
     def _zero_point(self, node: Node) -> Array | None:
-        """The stored zero point, int64."""
-        zero = self.value(node.inputs[2], node.scope) if value_ranges.has_input(node, 2) else None
-        return None if zero is None else zero.astype(np.int64)
+        """The stored zero point; None if it is left out, or not constant."""
+        return self.value(node.inputs[2], node.scope) if value_ranges.has_input(node, 2) else None
 
     def producer(self, name: str, scope: Scope) -> Node | None:
         """The node that computes a tensor; None for an input or a stored tensor."""
@@ -213,21 +219,6 @@ class TensorScales:
             return len(tensor.dims)
         value = self.value(name, scope)
         return None if value is None else value.ndim
-
-    def _limits(self, node: Node) -> tuple[int, int, str] | None:
-        """The least and the greatest integer minus the zero point, and the type of both."""
-        zero = self.value(node.inputs[2], node.scope) if value_ranges.has_input(node, 2) else None
-        if zero is None and value_ranges.has_input(node, 2):
-            return None
-        numbers = self.ranges.of(node.inputs[0], node.scope)
-        dtype = numbers.dtype if zero is None else zero.dtype
-        if dtype is None or not is_integer(dtype):  # float8 is no integers
-            return None
-        zeros = np.zeros(1, np.int64) if zero is None else zero.astype(np.int64)
-        if not zeros.size:
-            return None
-        low, high = numbers.integer_ends(dtype)
-        return low - int(zeros.max()), high - int(zeros.min()), str(dtype)
 
 
 def _precision(dtype: Any) -> int:
@@ -252,12 +243,9 @@ _RULES = RulesByOperator[_Rule]({
 """How the scale of an operator's output follows from the scales of its inputs."""
 
 
-@_RULES(
-    "MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather",
-    "Split", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "ReduceMax",
-)  # fmt: skip
+@_RULES(*value_ranges.MOVES)
 def _rearranged(scales: TensorScales, node: Node) -> TensorScale | None:
-    """Elements are moved, left out, or separated by 0: the single step stays."""
+    """The single step stays."""
     scale = scales.of(node.inputs[0], node.scope)
     if scale is None or scale.step.size > 1:
         return None

@@ -175,11 +175,6 @@ class Program:
         """The range of each register, or None for the accumulator's."""
         return tuple(stage.register for stage in self.stages)
 
-    @property
-    def has_one_width(self) -> bool:
-        """Whether every register has the width of the accumulator, and keeps it."""
-        return not any(self.registers) and not self.spills.any()
-
 
 @lru_cache(maxsize=64)
 def program(order: Order, terms: Terms) -> Program | None:
@@ -346,7 +341,7 @@ class SumLanes:
     """The lanes of sums of these matrices, by a program, in an accumulator."""
 
     matrices: Matrices
-    plan: Program | None
+    plan: Program
     accumulator: Accumulator
 
     @cached_property
@@ -379,7 +374,7 @@ class SumLanes:
     @property
     def inner(self) -> Register | None:
         """The range of register 0, if it is not the accumulator's."""
-        return None if self.plan is None else self.plan.registers[0]
+        return self.plan.registers[0]
 
     @cached_property
     def product(self) -> Any:
@@ -393,7 +388,7 @@ class SumLanes:
     @property
     def passed(self) -> Any:
         """The code of what leaves register 0, if a shift follows; else None."""
-        shift = None if self.plan is None else self.plan.stages[0].shift
+        shift = self.plan.stages[0].shift
         return None if shift is None else loaded("steps").passing(shift.bits, shift.rounding)
 
     def lanes(self, limited: bool) -> Lanes:
@@ -412,7 +407,7 @@ class SumLanes:
     def _suits(self) -> bool:
         """Whether tiles have the order and the products of these sums, with a bias for each row."""
         plan, accumulator = self.plan, self.accumulator
-        if plan is None or accumulator.order.reorders or self.matrices.bias.shape[1] > 1:
+        if accumulator.order.reorders or self.matrices.bias.shape[1] > 1:
             return False
         if accumulator.is_unsigned and accumulator.product_bits is not None:
             return False

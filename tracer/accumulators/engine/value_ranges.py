@@ -11,7 +11,7 @@ parameters are stored. They never decrease, so the ends of their input give thos
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Any
@@ -105,9 +105,17 @@ class StoredValues:
                 makers[maker.index] = maker
                 waiting.extend(self._flow.read(maker))
         known: dict[Address, values.Value] = {}
+
+        def value_at(address: Address) -> values.Value:
+            if address in self._initializers:
+                return values.from_tensor(self._initializers[address], self._folder)
+            if address in self._sparse:
+                return values.from_sparse(self._sparse[address], self._folder)
+            return known.get(address)
+
         for _, node in sorted(makers.items()):
             inputs = [
-                None if not name else self._value_at(self._flow.address(name, node.scope), known)
+                value_at(self._flow.address(name, node.scope)) if name else None
                 for name in node.inputs
             ]
             try:
@@ -119,13 +127,6 @@ class StoredValues:
                              strict=False))  # fmt: skip
         found = known.get(address)
         return np.asarray(found) if isinstance(found, np.ndarray | np.generic) else None
-
-    def _value_at(self, address: Address, computed: Mapping[Address, values.Value]) -> values.Value:
-        if address in self._initializers:
-            return values.from_tensor(self._initializers[address], self._folder)
-        if address in self._sparse:
-            return values.from_sparse(self._sparse[address], self._folder)
-        return computed.get(address)
 
 
 _OTHER_TYPES = frozenset(
@@ -226,6 +227,11 @@ class _Known:
 
 
 _Rule = Callable[[_Known, Node], ValueRange]
+MOVES = (
+    "MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather",
+    "Split", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "ReduceMax",
+)  # fmt: skip
+"""Operators whose elements are moved, left out, or separated by 0."""
 _RULES = operators.RulesByOperator[_Rule]({
     "Relu": lambda known, node: known.input(node).clipped(0, math.inf),
     "Concat": lambda known, node: reduce(
@@ -235,12 +241,7 @@ _RULES = operators.RulesByOperator[_Rule]({
         ("Resize", "Upsample"),
         lambda known, node: known.input(node) if takes_nearest(node) else ValueRange(),
     ),
-    **dict.fromkeys(
-        ("Identity", "Transpose", "MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Squeeze",
-         "Unsqueeze", "Slice", "Gather", "Split", "Expand", "Tile", "DepthToSpace",
-         "SpaceToDepth", "ReduceMax"),
-        _Known.input,
-    ),
+    **dict.fromkeys(("Identity", "Transpose", *MOVES), _Known.input),
 })  # fmt: skip
 """How the range of an operator's output follows from the ranges of its inputs."""
 
@@ -405,6 +406,10 @@ def stored_integers(node: Node, x: Array, stored: Stored) -> Array | None:
 
 
 _ENDS = operators.RulesByOperator[Callable[..., RoundedIntegers | None]]({
+    **dict.fromkeys(("Quant", "IntQuant"), lambda low, high, parameters, attributes: _checked(
+        quant_integers(_both_ends(low, high, parameters), *parameters, **attributes),
+        *parameters[:2],
+    )),
     "BipolarQuant": lambda low, high, parameters, _: _checked(
         np.where(_both_ends(low, high, parameters) >= 0, np.float32(1), np.float32(-1)),
         parameters[0], np.zeros(1),
@@ -413,15 +418,6 @@ _ENDS = operators.RulesByOperator[Callable[..., RoundedIntegers | None]]({
         *trunc_integers(_both_ends(low, high, parameters), *parameters, **attributes)
     ),
 })  # fmt: skip
-
-
-@_ENDS("Quant", "IntQuant")
-def _of_quant(
-    low: float, high: float, parameters: list[Array], attributes: dict[str, Any]
-) -> RoundedIntegers | None:
-    scale, zero, _ = parameters
-    integers = quant_integers(_both_ends(low, high, parameters), *parameters, **attributes)
-    return _checked(integers, scale, zero)
 
 
 @_ENDS("MultiThreshold")

@@ -10,6 +10,7 @@ from typing import assert_never
 import numpy as np
 
 from tracer.accumulators.floats import kernels
+from tracer.accumulators.spec.accumulator import mixed
 from tracer.accumulators.spec.float_accumulator import FloatFormat, FloatRounding, FloatRoundingName
 from tracer.interpreter.numeric import parallel
 from tracer.support.types import Array
@@ -174,26 +175,20 @@ class State:
 
 def draw_key(rule_seed: int, seed: int) -> int:
     """Returns 64 bits for the seed of a rounding rule and the seed of, say, a node."""
-    first = int(_mixed(np.array([rule_seed * kernels.SEED_STEP % (1 << 64)], np.uint64))[0])
+    first = int(mixed(np.array([rule_seed * kernels.SEED_STEP % (1 << 64)], np.uint64))[0])
     second = np.array([(first + seed * kernels.SEED_STEP) % (1 << 64)], np.uint64)
-    return int(_mixed(second)[0])
+    return int(mixed(second)[0])
 
 
 def draw_words(key: int, indices: Array) -> Array:
     """Returns 64 bits, uint64, for each output index."""
-    return _mixed(np.uint64(key) + indices.astype(np.uint64) * np.uint64(kernels.INDEX_STEP))
+    return mixed(np.uint64(key) + indices.astype(np.uint64) * np.uint64(kernels.INDEX_STEP))
 
 
 def draws_at_step(outputs: Array, step: int) -> Array:
     """Returns numbers of `BITS` bits, float64, one for each of `outputs` at a step."""
     spread = np.uint64((step + 1) * kernels.STEP_STEP % (1 << 64))
-    return (_mixed(outputs + spread) >> np.uint64(64 - kernels.BITS)).astype(np.float64)
-
-
-def _mixed(words: Array) -> Array:
-    for bits, factor in kernels.MIXERS:
-        words = (words ^ (words >> np.uint64(bits))) * np.uint64(factor)
-    return words ^ (words >> np.uint64(kernels.LAST_SHIFT))
+    return (mixed(outputs + spread) >> np.uint64(64 - kernels.BITS)).astype(np.float64)
 
 
 def paired(elements: Array, scales: Array) -> Array:

@@ -7,7 +7,7 @@ product (M, k, P) has bits in it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count, repeat
 from typing import assert_never
 
@@ -44,41 +44,30 @@ def sequential(
     steps from 2 K + 1 on add chunks.
     """
     outputs = casting.draw_words(casting.draw_key(accumulator.rounding.seed, seed), indices)
-    depth, step = left.shape[1], _Step(accumulator, outputs)
-    state = State.beginning(start)
+    depth, state, rounding = left.shape[1], State.beginning(start), accumulator.rounding.name
+
+    def put(values: Array, form: FloatFormat, step: int) -> Array:
+        """`values` in a format; the state notes which were outside its range."""
+        random = casting.draws_at_step(outputs, step) if rounding == "sr" else None
+        return state.put(values, form, rounding, accumulator.saturates, random)
+
     size = accumulator.chunk or max(depth, 1)
-    total = step.put(state, start, accumulator.format, 2 * depth)
+    total = put(start, accumulator.format, 2 * depth)
     for number, first in enumerate(range(0, depth, size)):
         value = np.zeros_like(start) if accumulator.chunk else total
         for k in range(first, min(first + size, depth)):
             exact = left[:, k, None] * right[None, k]
             product = exact
             if accumulator.product_format is not None:
-                product = step.put(state, exact, accumulator.product_format, 2 * k)
-            after = step.put(state, odd_sum(value, product), accumulator.format, 2 * k + 1)
+                product = put(exact, accumulator.product_format, 2 * k)
+            after = put(odd_sum(value, product), accumulator.format, 2 * k + 1)
             state.count(exact, after == value)
             value = after
         if accumulator.chunk:
-            value = step.put(
-                state, odd_sum(total, value), accumulator.format, 2 * depth + 1 + number
-            )
+            value = put(odd_sum(total, value), accumulator.format, 2 * depth + 1 + number)
         total = value
     state.values = total
     return state
-
-
-@dataclass(frozen=True)
-class _Step:
-    """Rounds to a format at a step of all sums."""
-
-    accumulator: FloatAccumulator
-    outputs: Array
-
-    def put(self, state: State, values: Array, form: FloatFormat, step: int) -> Array:
-        """Returns `values` in a format; notes in the state which were outside its range."""
-        rounding, saturates = self.accumulator.rounding.name, self.accumulator.saturates
-        random = casting.draws_at_step(self.outputs, step) if rounding == "sr" else None
-        return state.put(values, form, rounding, saturates, random)
 
 
 def blocks(
@@ -144,8 +133,7 @@ def _block(
 ) -> Array:
     """One block of at most `length` products (M, k) times (k, P), added to `value` (M, P)."""
     products = unscaled(left)[:, :, None] * unscaled(right)[None]
-    rule = _RULES[a.rule] if a.scaling == "none" else aligned_scaled
-    total, is_kept = rule(left, right, value, a)
+    total, is_kept = _RULES[a.rule](left, right, value, a)
     for k in range(products.shape[1]):
         state.count(products[:, k], ~is_kept[:, k])
     special = value + products.sum(1)  # finite numbers do not overflow in float64
@@ -154,42 +142,32 @@ def _block(
 
 
 def aligned(left: Array, right: Array, value: Array, a: BlockFma) -> tuple[Array, Array]:
-    """Returns the exact sum of terms truncated at the greatest exponent, in 64-bit integers.
+    """NVIDIA: the exact sum of terms truncated at the greatest exponent.
 
-    Also whether each product (M, k, P) has bits that are not truncated.
+    Terms are products, or with Blackwell's scales sums of groups of products, times their scales.
     """
-    left_digits, left_exponents = _digits(left, a.operands)
-    right_digits, right_exponents = _digits(right, a.operands)
-    value_digits, value_exponents = _digits(value, a.register)
-    digits = left_digits[:, :, None] * right_digits[None]
-    exponents = left_exponents[:, :, None] + right_exponents[None]
-    exponents[digits == 0] = _NO_EXPONENT
-    greatest = np.maximum(exponents.max(1), np.where(value_digits, value_exponents, _NO_EXPONENT))
+    depth = left.shape[1]
+    missing = -depth % a.group
+    if missing:
+        left, right = np.pad(left, ((0, 0), (0, missing))), np.pad(right, ((0, missing), (0, 0)))
+    elements, scales = zip(parted(left), parted(right), strict=True)
+    products = elements[0][:, :, None] * elements[1][None]
+    shape = len(left), -1, a.group, right.shape[1]
+    scales = np.abs(scales[0][:, :: a.group]), np.abs(scales[1][:: a.group])
+    terms = products.reshape(shape).sum(2) * (scales[0][:, :, None] * scales[1][None])
+    exponents = scale_exponents(scales[0], a)[:, :, None] + scale_exponents(scales[1], a)[None]
+    if a.group == 1:
+        exponents += _exponents(elements[0], a.operands)[:, :, None]
+        exponents += _exponents(elements[1], a.operands)[None]
+    starts = _of_terms(value, _exponents(value, a.register))
+    greatest = np.max(_of_terms(terms, exponents), axis=1, initial=_NO_EXPONENT)
+    greatest = np.maximum(greatest, starts)
     if a.least is not None:
         greatest = np.maximum(greatest, a.least)
-    below = a.fraction - 2 * a.operands.fraction_bits
-    terms = _shifted(digits, below + exponents - greatest[:, None])
-    start = _shifted(
-        value_digits, a.fraction - a.register.fraction_bits + value_exponents - greatest
-    )
-    units = start + terms.sum(1)
-    is_kept = (terms != 0) | ~np.isfinite(left[:, :, None] * right[None])
-    return np.ldexp(units.astype(np.float64), greatest - a.fraction), is_kept
-
-
-def _digits(values: Array, form: FloatFormat) -> tuple[Array, Array]:
-    """Returns significands in units of their last bit, and exponents, int64; infinity is 0."""
-    finite = np.where(np.isfinite(values), values, 0.0)
-    exponents = np.maximum(np.frexp(finite)[1] - 1, form.least_exponent).astype(np.int64)
-    digits = np.ldexp(finite, form.fraction_bits - exponents).astype(np.int64)
-    return digits, exponents
-
-
-def _shifted(digits: Array, places: Array) -> Array:
-    """Returns digits times 2^places, truncated towards 0."""
-    magnitude = np.abs(digits)
-    up, down = np.clip(places, 0, 62), np.clip(-places, 0, 62)
-    return np.sign(digits) * ((magnitude << up) >> down)
+    units = np.trunc(np.ldexp(terms, a.fraction - greatest[:, None]))
+    start = np.trunc(np.ldexp(value, a.fraction - greatest))
+    is_kept = np.repeat((units != 0) | (terms == 0), a.group, axis=1)[:, :depth]
+    return np.ldexp(units.sum(1) + start, greatest - a.fraction), is_kept
 
 
 def exact(left: Array, right: Array, value: Array, _: BlockFma) -> tuple[Array, Array]:
@@ -243,9 +221,7 @@ def odd_even(left: Array, right: Array, value: Array, a: BlockFma) -> tuple[Arra
 def _aligned(left: Array, right: Array, a: BlockFma) -> tuple[Array, Array, Array]:
     """Returns the sum of truncated products, their greatest exponent, and which have bits left."""
     products = left[:, :, None] * right[None]
-    exponents = (
-        _exponents(left, a.operands)[:, :, None] + _exponents(right, a.operands)[None]
-    )  # fmt: skip
+    exponents = _exponents(left, a.operands)[:, :, None] + _exponents(right, a.operands)[None]
     exponents = np.where(products == 0, _NO_EXPONENT, exponents)
     greatest = np.max(exponents, axis=1, initial=_NO_EXPONENT)
     units = np.trunc(np.ldexp(products, a.fraction - greatest[:, None]))
@@ -293,38 +269,6 @@ def _single(values: Array) -> Array:
     return np.where(np.abs(single) < np.float32(SINGLE.least_normal), np.float32(0), single)
 
 
-def aligned_scaled(left: Array, right: Array, value: Array, a: BlockFma) -> tuple[Array, Array]:
-    """Blackwell: products, or sums of groups of products, are terms with scales.
-
-    `left` (M, k) and `right` (k, P) are scaled numbers, `value` (M, P) the sum before. Returns the
-    exact sum of the truncated terms, and whether each product (M, k, P) has bits in it.
-    """
-    depth = left.shape[1]
-    missing = -depth % a.group
-    elements, scales = zip(
-        parted(np.pad(left, ((0, 0), (0, missing)))),
-        parted(np.pad(right, ((0, missing), (0, 0)))),
-        strict=True,
-    )
-    products = elements[0][:, :, None] * elements[1][None]
-    shape = len(left), -1, a.group, right.shape[1]
-    scales = np.abs(scales[0][:, :: a.group]), np.abs(scales[1][:: a.group])
-    terms = products.reshape(shape).sum(2) * (scales[0][:, :, None] * scales[1][None])
-    exponents = scale_exponents(scales[0], a)[:, :, None] + scale_exponents(scales[1], a)[None]
-    if a.group == 1:
-        exponents += _exponents(elements[0], a.operands)[:, :, None]
-        exponents += _exponents(elements[1], a.operands)[None]
-    starts = _of_terms(value, _exponents(value, a.register))
-    greatest = np.max(_of_terms(terms, exponents), axis=1, initial=_NO_EXPONENT)
-    greatest = np.maximum(greatest, starts)
-    if a.least is not None:
-        greatest = np.maximum(greatest, a.least)
-    units = np.trunc(np.ldexp(terms, a.fraction - greatest[:, None]))
-    start = np.trunc(np.ldexp(value, a.fraction - greatest))
-    is_kept = np.repeat((units != 0) | (terms == 0), a.group, axis=1)[:, :depth]
-    return np.ldexp(units.sum(1) + start, greatest - a.fraction), is_kept
-
-
 def _of_terms(terms: Array, exponents: Array) -> Array:
     """Returns exponents; terms of 0, infinity and NaN have none."""
     return np.where(np.isfinite(terms) & (terms != 0), exponents, _NO_EXPONENT)
@@ -332,7 +276,7 @@ def _of_terms(terms: Array, exponents: Array) -> Array:
 
 def scale_exponents(scales: Array, a: BlockFma) -> Array:
     """Returns the exponents of scales; those of subnormal scales of nvfp4 are the least one."""
-    exponents = np.frexp(np.where(np.isfinite(scales), scales, 0.0))[1] - 1
+    exponents = np.frexp(_finite(scales))[1] - 1
     return exponents if a.scaling == "mx" else np.maximum(exponents, _SCALE.least_exponent)
 
 

@@ -1,15 +1,24 @@
 """Sums of products of bytes, as integer instructions and libraries of processors add them."""
 
+from dataclasses import replace
+
 from tracer.accumulators.hardware import Preset
 from tracer.accumulators.spec import Register
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.nests import positionwise
-from tracer.accumulators.spec.orders import Level, Tiles, named
+from tracer.accumulators.spec.orders import Level, Order, Tiles, named
 
 _FBGEMM_TERMS = 256
 """Terms of a block (KCB in PackingTraits-inl.h), after which FBGEMM spills its 16 bits."""
 _SATURATING, _WRAPPING = Register(16), Register(16, "wrap")
 _EIGHT_APART = Tiles((Level(2, _WRAPPING, stride=8), Level(2)))
+_EXACT = Accumulator(32, "wrap", zero_points="after")
+
+
+def _wrapping(order: Order) -> Accumulator:
+    """Returns the accumulator of bytes as stored, in 32 bits that wrap."""
+    return replace(_EXACT, order=order)
+
 
 PRESETS = (
     # Arm processors with dot products of bytes
@@ -19,7 +28,7 @@ PRESETS = (
         source="SDOT, UDOT (Arm Architecture Reference Manual)",
         status="modelled",
         leaves_out="The order in which a library visits blocks of terms, which changes no sum.",
-        accumulator=Accumulator(32, "wrap", Tiles((Level(4),)), zero_points="after"),
+        accumulator=_wrapping(Tiles((Level(4),))),
     ),
     Preset(
         name="arm-i8mm",
@@ -27,7 +36,7 @@ PRESETS = (
         source="SMMLA, UMMLA, USMMLA (Arm Architecture Reference Manual)",
         status="modelled",
         leaves_out="The order in which a library visits blocks of terms, which changes no sum.",
-        accumulator=Accumulator(32, "wrap", Tiles((Level(8),)), zero_points="after"),
+        accumulator=_wrapping(Tiles((Level(8),))),
     ),
     # CMSIS-NN, on Arm's microcontrollers
     Preset(
@@ -56,11 +65,8 @@ PRESETS = (
         status="modelled",
         leaves_out="Outlier weights, which the library may take out and add in 32 bits; processors "
         "with VNNI, on which it adds in 32 bits.",
-        accumulator=Accumulator(
-            32,
-            "wrap",
-            positionwise(Tiles((Level(2, _SATURATING), Level(_FBGEMM_TERMS // 2, _SATURATING)))),
-            zero_points="after",
+        accumulator=_wrapping(
+            positionwise(Tiles((Level(2, _SATURATING), Level(_FBGEMM_TERMS // 2, _SATURATING))))
         ),
     ),
     Preset(
@@ -71,9 +77,7 @@ PRESETS = (
         "2.13 on AVX-512, engine fbgemm or x86",
         status="checked against another library",
         leaves_out="Processors with VNNI, whose sums are those of `x86-vnni`.",
-        accumulator=Accumulator(
-            32, "wrap", positionwise(Tiles((Level(2, _SATURATING),))), zero_points="after"
-        ),
+        accumulator=_wrapping(positionwise(Tiles((Level(2, _SATURATING),)))),
     ),
     # gemmlowp, and ruy after it, on Arm processors without dot products
     Preset(
@@ -84,7 +88,7 @@ PRESETS = (
         "(SMULL, SMLAL, SADALP)",
         status="modelled",
         leaves_out="The shift of uint8 operands to int8; pairs are exact where no weight is -128.",
-        accumulator=Accumulator(32, "wrap", positionwise(_EIGHT_APART), zero_points="after"),
+        accumulator=_wrapping(positionwise(_EIGHT_APART)),
     ),
     # onnxruntime, for packed weights and activations rounded to 8 bits
     Preset(
@@ -106,10 +110,8 @@ PRESETS = (
         status="checked against another library",
         leaves_out="Int8 activations, to which it adds 128, halving the weights of convolutions; "
         "processors with VNNI, whose sums are those of `x86-vnni`.",
-        accumulator=Accumulator(
-            32, "wrap", named("nest(kz,ky,kx:parallel,ic,tiles(2:16))"), zero_points="after"
-        ),
-        instead={"depthwise": Accumulator(32, "wrap", zero_points="after")},
+        accumulator=_wrapping(named("nest(kz,ky,kx:parallel,ic,tiles(2:16))")),
+        instead={"depthwise": _EXACT},
     ),
     # QNNPACK, PyTorch's older library for phones
     Preset(
@@ -119,7 +121,7 @@ PRESETS = (
         status="modelled",
         leaves_out="Zero points of weights, which the library subtracts before it multiplies; its "
         "other kernels, which add in 32 bits.",
-        accumulator=Accumulator(32, "wrap", Tiles((Level(None, _WRAPPING),)), zero_points="after"),
+        accumulator=_wrapping(Tiles((Level(None, _WRAPPING),))),
     ),
     # onnxruntime on x86 processors: `x86-maddubs` with AVX2 and no VNNI, `x86-vnni` with it, for
     # uint8 activations and int8 weights; `x86-u8u8` for uint8 weights with AVX2. The instruction of
@@ -136,15 +138,9 @@ PRESETS = (
         leaves_out="Int8 activations of qdq graphs, which onnxruntime makes uint8; products that "
         "it does not fuse, which are sums of floats.",
         lifts_int8=True,
-        accumulator=Accumulator(
-            32,
-            "wrap",
-            positionwise(Tiles((Level(2, _SATURATING), Level(2)))),
-            zero_points="after",
-        ),
+        accumulator=_wrapping(positionwise(Tiles((Level(2, _SATURATING), Level(2))))),
         instead=dict.fromkeys(
-            ("ConvInteger", "depthwise", "int8 activations", "uint8 weights"),
-            Accumulator(32, "wrap", zero_points="after"),
+            ("ConvInteger", "depthwise", "int8 activations", "uint8 weights"), _EXACT
         ),
     ),
     Preset(
@@ -153,7 +149,7 @@ PRESETS = (
         source="VPDPBUSDS (Intel SDM 2C); onnxruntime, QgemmU8X8KernelAvx2.S",
         status="checked against another library",
         leaves_out="Int8 inputs are shifted.",
-        accumulator=Accumulator(32, "wrap", Tiles((Level(4),)), zero_points="after"),
+        accumulator=_wrapping(Tiles((Level(4),))),
     ),
     Preset(
         name="x86-u8u8",
@@ -161,7 +157,7 @@ PRESETS = (
         source="VPMADDWD (Intel SDM 2B); onnxruntime, QgemmU8X8KernelAvx2.S",
         status="checked against another library",
         leaves_out="Processors with AVX-VNNI-INT8, whose own instruction onnxruntime takes.",
-        accumulator=Accumulator(32, "wrap", Tiles((Level(2),)), zero_points="after"),
+        accumulator=_wrapping(Tiles((Level(2),))),
     ),
     # XNNPACK, on Arm processors without dot products
     Preset(
@@ -173,11 +169,6 @@ PRESETS = (
         status="modelled",
         leaves_out="Kernels named mlal-lane, and processors with dot products of bytes: both are "
         "exact, and so are pairs where no weight is -128.",
-        accumulator=Accumulator(
-            32,
-            "wrap",
-            named("nest(kz,ky,kx:parallel,ic,tiles(2x8:16:wrap,2))"),
-            zero_points="after",
-        ),
+        accumulator=_wrapping(named("nest(kz,ky,kx:parallel,ic,tiles(2x8:16:wrap,2))")),
     ),
 )

@@ -169,9 +169,19 @@ AMD: Mapping[str, Mapping[str, BlockFma]] = {
     },
 }
 _AMD_SOURCE = (
-    "MMA-Sim, arXiv 2511.10909; 500 rows a format have the bits of MATLAB-tensor-core's models "
+    f"{_SIMULATOR}; 500 rows a format have the bits of MATLAB-tensor-core's models "
     "(b12b5a7, of MI300X 122c221), which are no results of cards"
 )
+_AMD_WHAT: Mapping[str, tuple[str, str]] = {
+    "amd:mi100": ("CDNA1 adds 4 products of fp16 (bf16: 2) and C exactly, and rounds to fp32 once.",
+                  "Where models differ, it adds exactly, and not in pairs."),
+    "amd:mi250": ("CDNA2 adds 4 products in pairs in fp32, then C; subnormal numbers are 0.",
+                  "The older instructions for bf16, of 2 products, are left out."),
+    "amd:mi300x": ("CDNA3 truncates 8 products (tf32: 4, fp8: 16) at their greatest exponent, then "
+                   "adds C.",
+                   "Sums of even and odd k in fp8 are rounded down; one model truncates them."),
+}  # fmt: skip
+"""What each device does, and what the check leaves out."""
 
 _PROMOTE = 128
 """Products of a tile: BLOCK_K of DeepGEMM's sm90_fp8_gemm_1d2d.cuh."""
@@ -180,29 +190,9 @@ _UNSCALED = BlockFma(
 )
 
 PRESETS = (
-    Preset(
-        "amd:mi100",
-        "CDNA1 adds 4 products of fp16 (bf16: 2) and C exactly, and rounds to fp32 once.",
-        _AMD_SOURCE,
-        "modelled",
-        "Where models differ, it adds exactly, and not in pairs.",
-        ByOperands("amd:mi100", AMD["amd:mi100"]),
-    ),
-    Preset(
-        "amd:mi250",
-        "CDNA2 adds 4 products in pairs in fp32, then C; subnormal numbers are 0.",
-        _AMD_SOURCE,
-        "modelled",
-        "The older instructions for bf16, of 2 products, are left out.",
-        ByOperands("amd:mi250", AMD["amd:mi250"]),
-    ),
-    Preset(
-        "amd:mi300x",
-        "CDNA3 truncates 8 products (tf32: 4, fp8: 16) at their greatest exponent, then adds C.",
-        _AMD_SOURCE,
-        "modelled",
-        "Sums of even and odd k in fp8 are rounded down; one model truncates them.",
-        ByOperands("amd:mi300x", AMD["amd:mi300x"]),
+    *(
+        Preset(name, what, _AMD_SOURCE, "modelled", leaves_out, ByOperands(name, AMD[name]))
+        for name, (what, leaves_out) in _AMD_WHAT.items()
     ),
     Preset(
         "deepgemm",

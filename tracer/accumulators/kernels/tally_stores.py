@@ -125,8 +125,10 @@ class _Table:
             self._store_tile([self._width(each) for each in values]) for values in (sizes, final)
         ]
 
+        width = INDEX(len(self.tile.inside) * v.count)
+
         def sum_at(n: Any, column: Any) -> None:
-            place, row = b.add(b.mul(n, INDEX(self._width_of_tile)), column), self._row(n)
+            place, row = b.add(b.mul(n, width), column), self._row(n)
             for number, numbers in enumerate(bins):
                 self._increase(v.at(self.words, number * self.layout.histogram), numbers, place)
             for number, numbers in enumerate(widths):
@@ -217,10 +219,6 @@ class _Table:
 
     def _constant(self, number: int) -> Any:
         return ir.Constant(self.v.integers, [number] * self.v.count)
-
-    @property
-    def _width_of_tile(self) -> int:
-        return len(self.tile.inside) * self.v.count
 
     def _row(self, n: Any) -> Any:
         """The words of row n of the tile."""

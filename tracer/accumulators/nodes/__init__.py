@@ -71,8 +71,7 @@ def computed(sums: Array, restore: Restore) -> NodeSums:
 
 def finished(output: Array, *further: Array) -> NodeSums:
     """The outputs themselves, where sums are many or have become floats on their way."""
-    first = NodeSums(lambda finish: output if finish is None else None, np.asarray)
-    return replace(first, further=further)
+    return replace(computed(output, np.asarray), further=further)
 
 
 def requantizing(compute: Callable[[Finish | None], Array | None], factor: Array,

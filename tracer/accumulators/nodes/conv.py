@@ -31,8 +31,8 @@ from tracer.accumulators.engine.integer_arithmetic import (
     subtract_zero_points,
     zero_points_stay,
 )
-from tracer.accumulators.engine.node_pass import PaddedImages
-from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner, exact_product
+from tracer.accumulators.engine.node_pass import Gathered, PaddedImages
+from tracer.accumulators.engine.sum_runner import Reduction, SumRunner, exact_product
 from tracer.accumulators.nodes.block_products import SharedProduct
 from tracer.accumulators.spec.orders import Terms
 from tracer.interpreter.numeric import tensors
@@ -56,11 +56,10 @@ _ROWS = 2
 @nodes.lowering("Conv")
 def conv(operands: NodeOperands) -> nodes.ComputeSums:
     """Dequantised or fixed-point operands; the bias is summed if it is a multiple of the step."""
-    shared = SharedProduct.of(operands)
-    if shared is not None and operands.attributes.get("group", 1) == 1:
+    shared, group = SharedProduct.of(operands), operands.attributes.get("group", 1)
+    if shared is not None and group == 1:
         return partial(_shared_sums, operands, shared)
     x, w = operands.activations(0), operands.weights(1)
-    group = operands.attributes.get("group", 1)
     steps = x.steps(1 if group > 1 else None), w.steps(0)
     if steps[0].size not in (1, group):  # channels of one sum have scales of their own
         raise NoIntegerForm(DIFFERENT_SCALES)
@@ -253,7 +252,7 @@ def _integer_sums(
         gathered = Gathered(rows, images.columns(groups, len(rows)), offset, terms)
     out = tensors.empty(shape, np.int64 if finish is None else finish.bytes.dtype)
     if finish is not None:
-        done = not after and gathered is not None and runner.finish(gathered, finish, out)
+        done = not after and gathered is not None and runner.sum_gathered(gathered, out, finish)
         return out if done else None
     if gathered is None or not runner.sum_gathered(gathered, out):
 

@@ -26,8 +26,8 @@ from tracer.accumulators.engine.integer_arithmetic import (
     subtract_zero_points,
     zero_points_stay,
 )
-from tracer.accumulators.engine.node_pass import from_blocks, from_matrices
-from tracer.accumulators.engine.sum_runner import Gathered, Reduction, SumRunner, exact_product
+from tracer.accumulators.engine.node_pass import Gathered, from_blocks, from_matrices
+from tracer.accumulators.engine.sum_runner import Reduction, SumRunner, exact_product
 from tracer.accumulators.spec.orders import Terms
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import parallel, tensors
@@ -325,12 +325,7 @@ def _gathered_sums(
         )
         flat = (matrices, *shape[-2:])
     out = tensors.empty(shape, np.int64 if finish is None else finish.bytes.dtype)
-    done = (
-        runner.sum_gathered(gathered, out.reshape(flat))
-        if finish is None
-        else runner.finish(gathered, finish, out.reshape(flat))
-    )
-    return out if done else None
+    return out if runner.sum_gathered(gathered, out.reshape(flat), finish) else None
 
 
 def _multiply(left: Array, right: Array, product: PlacedProduct, dtype: Any) -> Array:

@@ -67,6 +67,11 @@ def dynamic_gates(operands: NodeOperands) -> ComputeSums:
     """As LSTM, of bytes: the input and, in each step, the state are rounded by their own range."""
     context = NodeContext(operands.node, 1)
 
+    def minus_zero_points(weights: Array, zeros: Array | None) -> Array:
+        if zeros is None or zeros.size == 1:
+            return minus_zero_point(weights, None if zeros is None else zeros.reshape(()))
+        return minus_zero_point(weights, zeros.reshape(len(zeros), 1, -1))
+
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
         if runner.accumulator.is_zero_point_in_sum:
             raise ModelError(
@@ -74,7 +79,7 @@ def dynamic_gates(operands: NodeOperands) -> ComputeSums:
                 "Subtract them from the operands: zero_points='before'.",
             )
         w, r = (
-            operands.centred(index, inputs, _minus_gate_zero_points, zero_at=at)
+            operands.centred(index, inputs, minus_zero_points, zero_at=at)
             for index, at in ((1, 9), (2, 11))
         )
         weights = tuple(replace(q, numbers=q.values.swapaxes(1, 2), shift=0) for q in (w, r))
@@ -131,9 +136,3 @@ class _GateSums:
             product = self._runner.product(channels, None, Terms(some.shape[1]))
             product(some, np.ascontiguousarray(factor.values.T), out, Place(0, 0))
         return out.T
-
-
-def _minus_gate_zero_points(weights: Array, zeros: Array | None) -> Array:
-    if zeros is None or zeros.size == 1:
-        return minus_zero_point(weights, None if zeros is None else zeros.reshape(()))
-    return minus_zero_point(weights, zeros.reshape(len(zeros), 1, -1))

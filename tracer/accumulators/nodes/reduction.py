@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,13 @@ from tracer.accumulators.engine.integer_arithmetic import (
     Restore,
     narrow,
 )
-from tracer.accumulators.engine.node_pass import ColumnSource, PaddedImages, from_first_axis
-from tracer.accumulators.engine.sum_runner import Ends, Gathered, Reduction, SumRunner
+from tracer.accumulators.engine.node_pass import (
+    ColumnSource,
+    Gathered,
+    PaddedImages,
+    from_first_axis,
+)
+from tracer.accumulators.engine.sum_runner import Ends, Reduction, SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering
 from tracer.accumulators.nodes.matmul import begun_sums
 from tracer.accumulators.spec.orders import Terms
@@ -39,7 +45,7 @@ _LARGEST = (1 << 31) - 1
 """The largest term: terms are integers of at most 32 bits."""
 SumsAndDivisor = tuple[Array, Array | int]
 """int64 sums, and the numbers that they are divided by for a mean."""
-SumUp = Callable[[NodeOperands, Sequence[Value], SumRunner, Integers], SumsAndDivisor]
+SumUp = Callable[[Sequence[Value], SumRunner, Integers], SumsAndDivisor]
 """Sums up the integers of an input of a node; takes all inputs, too."""
 
 
@@ -136,7 +142,7 @@ def mean(operands: NodeOperands) -> ComputeSums:
     step, is_mean = x.steps(None), operands.node.op_type != "ReduceSum"
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        sums, count = sum_up(operands, inputs, runner, x.integers(inputs[0]))
+        sums, count = sum_up(inputs, runner, x.integers(inputs[0]))
         kind, divisor = operands.float_type(inputs[0]), count if is_mean else 1
         return computed(sums, lambda sums: (sums * step / divisor).astype(kind))
 
@@ -162,7 +168,7 @@ def powers(operands: NodeOperands) -> ComputeSums:
         numbers = narrow(np.abs(terms.values.astype(np.int64)) ** power)
         ends = max(terms.low, -terms.high, 0), max(-terms.low, terms.high)
         of_powers = Integers(numbers, ends[0] ** power, ends[1] ** power)
-        sums, _ = sum_up(operands, inputs, runner, of_powers)
+        sums, _ = sum_up(inputs, runner, of_powers)
         kind = operands.float_type(inputs[0])
         return computed(sums, lambda s: (np.sqrt(s * step) if has_root else s * step).astype(kind))
 
@@ -177,7 +183,7 @@ def quantized_mean(operands: NodeOperands) -> ComputeSums:
     sum_up = _sum_up(operands)
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
-        sums, divisor = sum_up(operands, inputs, runner, operands.centred(0, inputs))
+        sums, divisor = sum_up(inputs, runner, operands.centred(0, inputs))
         return computed(sums, requantize(inputs, 3, divisor))
 
     return compute
@@ -186,21 +192,19 @@ def quantized_mean(operands: NodeOperands) -> ComputeSums:
 def _sum_up(operands: NodeOperands) -> SumUp:
     """Which numbers an operator sums: those of a channel, of a window, or along axes."""
     name = operands.node.op_type
+
+    def sum_channels(_: Sequence[Value], runner: SumRunner, x: Integers) -> SumsAndDivisor:
+        places = x.numbers.shape[_CHANNELS_ONLY:]
+        if not math.prod(places) or not places:
+            axes = tuple(range(_CHANNELS_ONLY, x.numbers.ndim))
+            return np.expand_dims(sums_over(runner, x, axes), axes), math.prod(places)
+        return _pool_sums(runner, x, {"kernel_shape": places})
+
     if "Global" in name:
-        return _sum_channels
+        return sum_channels
     if name.endswith("Pool"):
-        return lambda operands, inputs, runner, x: _pool_sums(runner, x, operands.attributes)
-    return _sum_axes
-
-
-def _sum_channels(
-    operands: NodeOperands, inputs: Sequence[Value], runner: SumRunner, x: Integers
-) -> SumsAndDivisor:
-    places = x.numbers.shape[_CHANNELS_ONLY:]
-    if not math.prod(places) or not places:
-        axes = tuple(range(_CHANNELS_ONLY, x.numbers.ndim))
-        return np.expand_dims(sums_over(runner, x, axes), axes), math.prod(places)
-    return _pool_sums(runner, x, {"kernel_shape": places})
+        return lambda inputs, runner, x: _pool_sums(runner, x, operands.attributes)
+    return partial(_sum_axes, operands)
 
 
 def _sum_axes(
@@ -232,7 +236,8 @@ def _pool_sums(runner: SumRunner, x: Integers, options: Mapping[str, Any]) -> tu
     images = PaddedImages.of(x, windows)
     if images is not None and x.numbers.size:
         channels, shape = x.numbers.shape[1], (*x.numbers.shape[:2], *windows.out)
-        reduction = reduction_of(x, channels, math.prod(windows.kernel), has_zeros)
+        terms, ends = Terms(math.prod(windows.kernel)), (x.low, x.high)
+        reduction = Reduction(channels, terms, ends, (1, 1), padded=has_zeros)
         sums = gathered_sums(runner, reduction, images.columns(channels, channels), shape)
         if sums is not None:
             return sums, divisors
@@ -270,7 +275,8 @@ def sums_over(
     depth, shape = math.prod(turned.shape[: len(axes)]), turned.shape[len(axes) :]
     matrices = turned.reshape(depth, shape[0], math.prod(shape[1:]))
     columns = from_first_axis(replace(x, numbers=matrices))
-    reduction = reduction_of(x, shape[0], depth, has_zeros, ranges)
+    ends = (x.low, x.high) if ranges is None else ranges
+    reduction = Reduction(shape[0], Terms(depth), ends, (1, 1), padded=has_zeros)
     sums = gathered_sums(runner, reduction, columns, (1, *shape))
     if sums is None:  # in blocks of channels
         values = replace(x, numbers=turned).values
@@ -286,15 +292,6 @@ def sums_over(
         parallel.run_blocks(len(parts), block)
         sums = out.reshape(1, *shape)
     return np.moveaxis(sums[0], 0, sum(axis < 1 for axis in inner)) if channel else sums[0, 0]
-
-
-def reduction_of(
-    x: Integers, channels: int, depth: int, has_zeros: bool,
-    ranges: tuple[Ends, Ends] | None = None,
-) -> Reduction:  # fmt: skip
-    """Returns the reduction of `depth` numbers to a sum, for each of some channels."""
-    ends = (x.low, x.high) if ranges is None else ranges
-    return Reduction(channels, Terms(depth), ends, (1, 1), padded=has_zeros)
 
 
 def gathered_sums(

@@ -6,6 +6,7 @@ added here fails type checking in every file that has to handle it. `parts` and 
 spellings; what is in parentheses stays together.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Literal, assert_never, get_args
@@ -144,6 +145,12 @@ def signed_range(bits: int, symmetric: bool = False) -> tuple[int, int]:
     """Returns the range of two's complement; `symmetric` leaves out the lowest number."""
     high = 2 ** (bits - 1) - 1
     return (-high if symmetric else -high - 1), high
+
+
+def check_word(name: str, word: object, choices: Sequence[str]) -> None:
+    """Raises UsageError for a word that is none of the choices; `name` is what it is."""
+    if word not in choices:
+        raise UsageError(f"{name} {word!r}", f"It is one of {', '.join(choices)}.")
 
 
 def parts(text: str, separator: str) -> list[str]:

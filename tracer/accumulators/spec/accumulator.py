@@ -99,7 +99,8 @@ def rounded(
             up = rest >= half
         case "stochastic":
             places = np.arange(values.shape[-1]) if positions is None else np.atleast_1d(positions)
-            up = _draws(values, shift, rule.salts(places)) < rest
+            words = mixed((values + rule.salts(places)).astype(np.uint64))
+            up = (words >> np.uint64(64 - shift)).astype(np.int64) < rest
         case _:
             assert_never(rule.name)
     return np.asarray(floor + np.asarray(up, np.int64))
@@ -118,13 +119,11 @@ def shifted(values: Array, shift: Shift | None, taken: Array | int = 0) -> Array
     return values if shift is None else rounded(values, shift.bits, rounding_of(shift), taken)
 
 
-def _draws(values: Array, shift: int, salts: Array) -> Array:
-    """Returns integers from 0 to 2^`shift` - 1, one for each value and its salt."""
-    mixed = (values + salts).astype(np.uint64)
+def mixed(words: Array) -> Array:
+    """Returns random bits, uint64, that depend on each of some words, uint64."""
     for bits, factor in _MIXERS:
-        mixed = (mixed ^ (mixed >> np.uint64(bits))) * np.uint64(factor)
-    mixed ^= mixed >> np.uint64(31)
-    return (mixed >> np.uint64(64 - shift)).astype(np.int64)
+        words = (words ^ (words >> np.uint64(bits))) * np.uint64(factor)
+    return words ^ (words >> np.uint64(31))
 
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from tracer.accumulators.spec import float_accumulator
+from tracer.accumulators.spec import check_word, float_accumulator
 from tracer.accumulators.spec.operand_format import BLOCKS, OperandFormat, Scaling, operand_format
 from tracer.errors import UsageError
 
@@ -77,12 +77,8 @@ class BlockFma:
     group: int = 1
 
     def __post_init__(self) -> None:
-        for name, choices in (("rule", Rule), ("schedule", Schedule)):
-            if getattr(self, name) not in get_args(choices):
-                raise UsageError(
-                    f"{name} {getattr(self, name)!r}",
-                    f"It is one of {', '.join(get_args(choices))}.",
-                )
+        check_word("rule", self.rule, get_args(Rule))
+        check_word("schedule", self.schedule, get_args(Schedule))
         if self.rounding.name == "floor":
             raise UsageError("rounding 'floor' of a block", "It is rne, rz or sr.")
         if not 1 <= self.length <= _MOST_LENGTH:

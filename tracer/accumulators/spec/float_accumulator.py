@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, Literal, assert_never, get_args
 
-from tracer.accumulators.spec import Bias, parts
+from tracer.accumulators.spec import Bias, check_word, parts
 from tracer.accumulators.spec.orders import Order, Runtime, Sequential, Stage, Terms, named
 from tracer.errors import UsageError
 
@@ -37,12 +37,8 @@ class FloatFormat:
     subnormals: Subnormals = "kept"
 
     def __post_init__(self) -> None:
-        for name, choices in (("specials", Specials), ("subnormals", Subnormals)):
-            if getattr(self, name) not in get_args(choices):
-                raise UsageError(
-                    f"{name} {getattr(self, name)!r}",
-                    f"It is one of {', '.join(get_args(choices))}.",
-                )
+        check_word("specials", self.specials, get_args(Specials))
+        check_word("subnormals", self.subnormals, get_args(Subnormals))
         if not (1 <= self.exponent_bits <= 8 and 0 <= self.fraction_bits <= 23):
             raise UsageError(
                 f"a float format e{self.exponent_bits}m{self.fraction_bits}",
@@ -87,8 +83,7 @@ class FloatFormat:
     @property
     def least_normal(self) -> float:
         """The least positive number whose fraction has all its bits."""
-        result: float = 2.0**self.least_exponent
-        return result
+        return float(2.0**self.least_exponent)
 
     @property
     def beyond(self) -> float:
@@ -115,10 +110,8 @@ class FloatFormat:
 
     def __str__(self) -> str:
         """The spelling that `float_format` reads; it leaves out `subnormals`."""
-        for name, spelling in FORMAT_NAMES.items():
-            if spelling == self._spelling:
-                return name
-        return self._spelling
+        own = self._spelling
+        return next((name for name, spelling in FORMAT_NAMES.items() if spelling == own), own)
 
     @property
     def _spelling(self) -> str:
@@ -174,9 +167,7 @@ class FloatRounding:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.name not in get_args(FloatRoundingName):
-            names = ", ".join(get_args(FloatRoundingName))
-            raise UsageError(f"rounding {self.name!r}", f"It is one of {names}.")
+        check_word("rounding", self.name, get_args(FloatRoundingName))
         if not 0 <= self.seed <= _MOST_SEED:
             raise UsageError(f"seed {self.seed}", f"It is from 0 to {_MOST_SEED}.")
 
@@ -234,8 +225,7 @@ class FloatAccumulator:
             raise UsageError(f"a chunk of {self.chunk} products", "It has 1 or more.")
 
     def _check_order(self) -> None:
-        if self.bias not in get_args(Bias):
-            raise UsageError(f"bias {self.bias!r}", f"It is one of {', '.join(get_args(Bias))}.")
+        check_word("bias", self.bias, get_args(Bias))
         if self.is_plain or isinstance(self.order, Runtime):
             return
         stages = self.order.stages(Terms(1))

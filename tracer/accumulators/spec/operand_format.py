@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from tracer.accumulators.spec import float_accumulator, signed_range
+from tracer.accumulators.spec import check_word, float_accumulator, signed_range
 from tracer.errors import InputError, UsageError
 from tracer.interpreter.numeric.tensors import apply
 from tracer.support.types import Array
@@ -154,9 +154,7 @@ class OperandFormat:
     saturates: bool = False
 
     def __post_init__(self) -> None:
-        if self.scaling not in get_args(Scaling):
-            names = ", ".join(get_args(Scaling))
-            raise UsageError(f"scaling {self.scaling!r}", f"It is one of {names}.")
+        check_word("scaling", self.scaling, get_args(Scaling))
         if self.element is None and self.scaling in ("none", "nvfp4"):
             raise UsageError(
                 "int8 without a scale", "Its scale is of a tensor, a channel, tiles or mx."

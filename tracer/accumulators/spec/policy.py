@@ -250,14 +250,10 @@ def _with_formats(
     further_operands: tuple[Entry[OperandFormat], ...],
 ) -> Policy:
     """Returns the policy with the formats of the texts before further ones."""
-    own_fixed: tuple[Entry[Formats], ...] = ()
-    own_operands: tuple[Entry[OperandFormat], ...] = ()
-    if fixed is not None:
-        hint = "Formats are 8:5, or conv1=16:8,*=8:5/8:7."
-        own_fixed = _entries(fixed, "fixed point", hint, formats)
-    if operands is not None:
-        hint = "Operands are bf16, or conv*=fp8-e4m3,*=bf16."
-        own_operands = _entries(operands, "operands", hint, operand_format)
+    hint = "Formats are 8:5, or conv1=16:8,*=8:5/8:7."
+    own_fixed = _entries(fixed, "fixed point", hint, formats)
+    hint = "Operands are bf16, or conv*=fp8-e4m3,*=bf16."
+    own_operands = _entries(operands, "operands", hint, operand_format)
     return Policy(accumulators, (*own_fixed, *further_fixed), (*own_operands, *further_operands))
 
 
@@ -270,11 +266,11 @@ class _Entries(NamedTuple):
 
 
 def _entries(
-    text: str, what: str, hint: str, parse: Callable[[str], ValueT]
+    text: str | None, what: str, hint: str, parse: Callable[[str], ValueT]
 ) -> tuple[Entry[ValueT], ...]:
-    """Parses entries; messages name `what` an entry is."""
+    """Parses entries, of which None has none; messages name `what` an entry is."""
     result = []
-    for entry, pattern, spelling in split_entries(text, hint):
+    for entry, pattern, spelling in () if text is None else split_entries(text, hint):
         with locate_errors(printable(f"{what} '{entry}'", _SHOWN)):
             result.append(Entry(pattern, parse(spelling), entry))
     return tuple(result)

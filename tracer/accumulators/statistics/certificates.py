@@ -159,16 +159,6 @@ class CertifiedNode:
     bits_observed: int
     format: str | None = None
 
-    @classmethod
-    def of(cls, tally: Tally, rule: Rule) -> "CertifiedNode":
-        """Returns the record of a node's sums."""
-        return cls(
-            tally.accumulator.to_plain(),
-            int(tally.outputs.sum()),
-            int(tally.bits_observed.max()),
-            None if rule.format is None else str(rule.format),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Certificate(Statement):
@@ -300,7 +290,12 @@ def certificate(
                 "Set more product bits, or no shift.",
             )
     rules = rules_of(policy, model)
-    nodes = {key: CertifiedNode.of(tally, rules[key]) for key, tally in whole.items()}
+    nodes = {}
+    for key, tally in whole.items():
+        outputs, bits = int(tally.outputs.sum()), int(tally.bits_observed.max())
+        form = rules[key].format
+        text = None if form is None else str(form)
+        nodes[key] = CertifiedNode(tally.accumulator.to_plain(), outputs, bits, text)
     others = tuple(key for key in nodes_that_sum(model) if key not in nodes)
     return Certificate(model.sha256, data.sha256, data.count, nodes, _tool(), others)
 

@@ -9,7 +9,7 @@ each sample, over all nodes.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
@@ -62,8 +62,9 @@ _JOIN = {
     "final_min": np.minimum,
     "final_max": np.maximum,
     "max_abs_error": np.maximum,
+    "bits_observed": np.maximum,
 }
-"""How quantities of two tallies are joined; other quantities are added, and start at 0."""
+"""How quantities of two tallies or nodes are joined; others are added, and start at 0."""
 
 
 @cache
@@ -287,10 +288,7 @@ class Tally:
             "saturation_events": int(self.saturation_events.sum()),
             "outputs_changed": int(self.outputs_changed.sum()),
             "max_abs_error": int(self.max_abs_error.max()),
-            "acc_min": int(self.acc_min[seen].min()),
-            "acc_max": int(self.acc_max[seen].max()),
-            "final_min": int(self.final_min[seen].min()),
-            "final_max": int(self.final_max[seen].max()),
+            **{name: int(_JOIN[name].reduce(getattr(self, name)[seen])) for name in EXTREMES},
             "bits_observed": int(self.bits_observed.max()),
         }
 
@@ -447,12 +445,10 @@ class SampleRecorder:
     def add(self, tallies: Mapping[str, Tally]) -> None:
         """Adds a sample: the tally of each node by its key; nodes without sums do not count."""
         of_nodes = {node: tally.totals() for node, tally in tallies.items() if tally.outputs.any()}
-        row = {
-            name: _JOIN_NODES.get(name, sum)(own[name] for own in of_nodes.values())
-            if of_nodes
-            else 0
-            for name in QUANTITIES[:-1]
-        }
+        row = dict.fromkeys(QUANTITIES, 0)
+        for name in QUANTITIES[:-1] if of_nodes else ():
+            values = [own[name] for own in of_nodes.values()]
+            row[name] = int(_JOIN.get(name, np.add).reduce(values))
         worst = max(of_nodes, key=lambda node: of_nodes[node]["overflow_outputs"], default="")
         row["worst_node"] = -1
         if row["overflow_outputs"]:
@@ -464,10 +460,3 @@ class SampleRecorder:
         """Returns the statistics of all samples so far."""
         columns = {name: np.array(values, np.int64) for name, values in self._columns.items()}
         return SampleSums(tuple(self._nodes), **columns)
-
-
-_JOIN_NODES: Mapping[str, Callable[[Iterable[int]], int]] = {
-    "acc_min": min, "acc_max": max, "final_min": min, "final_max": max,
-    "max_abs_error": max, "bits_observed": max,
-}  # fmt: skip
-"""How quantities of two nodes are joined; other quantities are added."""

@@ -69,22 +69,18 @@ def are_alike(*arrays: Any) -> bool:
 def bits_of(_: Any, number: Any) -> Any:
     """The bits of a float: an integer of its width."""
     kind = types.int32 if number == types.float32 else types.int64
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], context.get_value_type(kind))
-
-    return kind(number), code
+    return kind(number), _bitcast
 
 
 @_intrinsic
 def float_of(_: Any, bits: Any) -> Any:
     """The float with these bits, an integer of its width."""
     kind = types.float32 if bits == types.int32 else types.float64
+    return kind(bits), _bitcast
 
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], context.get_value_type(kind))
 
-    return kind(bits), code
+def _bitcast(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
 
 
 @_intrinsic
