@@ -158,11 +158,9 @@ class _Recording:
         self.calls.observe(self.recorder.take())
 
     def most_runs(self) -> int:
-        """Returns the most runs between undisturbed ones."""
         return _BLOCK
 
     def runs(self, count: int) -> RunTimer:
-        """Records `count` runs; returns their times."""
         timer = RunTimer()
         with Functions(self.recorder), Links(self.model, self.recorder):
             for _ in range(count):
@@ -209,7 +207,6 @@ class _Chainer(EagerExecutor[chainer.Link]):
             yield _recording(model, arrays, settings)
 
     def overhead(self, settings: EagerSettings) -> Overhead:
-        """Returns the overhead of recording a call."""
         return measure_overhead()
 
     def parameters(self, model: chainer.Link) -> Iterator[tuple[str, int, bytes]]:

@@ -11,6 +11,7 @@ higher, are multiplied in more bits: the results are exact.
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -90,7 +91,7 @@ def _constant_first(model: Model, graph: onnx.GraphProto) -> set[str]:
     nodes first. So it computes the floats of a weight right before they are read, and frees them.
     """
     stored, scope = StoredValues(model), model.scopes[0]
-    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
+    nodes = [deepcopy(node) for node in graph.node]
     names = {name for node in nodes for name in node.output if name and stored.has(name, scope)}
     del graph.node[:]
     graph.node.extend(sorted(nodes, key=lambda node: names.isdisjoint(node.output)))
@@ -270,12 +271,7 @@ def _compute(
     own = {tensor.name: tensor for tensor in body.initializer}
     weights = {**around.stored, **own}
     stored = [weights[name] for name in _names_read(body) if name in weights]
-    listed = [
-        helper.make_tensor_value_info(
-            name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
-        )
-        for name, value in feeds.items()
-    ]
+    listed = [helper.make_value_info(name, type_proto(value)) for name, value in feeds.items()]
     proto = helper.make_model(
         helper.make_graph(body.node, "body", listed, [], stored),
         opset_imports=around.saved.proto.opset_import,

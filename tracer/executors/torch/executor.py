@@ -165,7 +165,6 @@ class _Recording:
 
     @property
     def timed(self) -> Callable[[], float]:
-        """Makes an undisturbed run and returns its time, µs."""
         return self.step.timed
 
     def observe(self) -> None:
@@ -192,7 +191,6 @@ class _Recording:
                 row.peak_bytes = row.peak_bytes or 0
 
     def most_runs(self) -> int:
-        """Returns the most runs of one session."""
         return _SESSION_SPANS // max(1, self.spans_per_run)
 
     def runs(self, count: int) -> RunTimer:
@@ -289,7 +287,6 @@ class _Torch(_Eager):
     compiled = _Compiled()
 
     def parameters(self, model: torch.nn.Module) -> Iterator[tuple[str, int, bytes]]:
-        """Yields name, number of elements and content of each parameter, a shared one once."""
         for name, parameter in model.named_parameters():
             flat = parameter.detach().cpu().contiguous().reshape(-1)
             yield name, parameter.numel(), flat.view(torch.uint8).numpy().tobytes()
