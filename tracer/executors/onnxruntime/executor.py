@@ -69,7 +69,7 @@ class _Onnxruntime:
         model, folder = model.executed, Folder()
         with _running(model, feedset):
             run = _record(model, feedset, settings, folder.graph, progress)
-        return Profiled(run, SavedGraph(model, settings, run.kernels, folder))
+        return Profiled(run, _Optimized(model, settings, run.kernels, folder))
 
     @contextmanager
     def ready(
@@ -132,11 +132,11 @@ class _Onnxruntime:
 
             yield run
 
-    def optimize(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> "SavedGraph":
+    def optimize(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> "_Optimized":
         model, folder = model.executed, Folder()
         with _running(model, feedset):
             kernels = recording.record_once(model, feedset, settings, folder.graph)
-        return SavedGraph(model, settings, kernels, folder)
+        return _Optimized(model, settings, kernels, folder)
 
     def tensors(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> Tensors:
         """Returns the optimised graph's outputs, and the tensors of nodes without optimisation.
@@ -300,7 +300,7 @@ class Folder(TemporaryFolder):
 
 
 @dataclass(frozen=True, slots=True)
-class SavedGraph:
+class _Optimized:
     """The graph in `folder` that onnxruntime runs for `model` with `settings`."""
 
     model: Model
@@ -338,14 +338,12 @@ class SavedGraph:
         )
 
     def replay(self, feedset: FeedSet, kernels: Sequence[Kernel], progress: Progress) -> FloatArray:
-        """Returns the time of one call of each kernel, run alone, as a share of a whole run."""
         pieces = replay.cut_kernels(self.model, self.folder.graph, feedset.feeds, kernels)
         return replay.shares(self.model, pieces, feedset, self.settings, progress)
 
     def replay_unfused(
         self, feedset: FeedSet, nodes: Sequence[Node], progress: Progress
     ) -> FloatArray:
-        """Returns the time of one call of each node, run alone, as a share of a whole run."""
         pieces = replay.cut_nodes(self.model, feedset.feeds, nodes)
         return replay.shares(self.model, pieces, feedset, self.settings, progress)
 

@@ -153,7 +153,7 @@ class Marking(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not func.is_view:
             flops = 0 if formula is None else formula(*args, **arguments, out_val=results)
             read, written = _bytes_moved(func, args, arguments, results)
-            floats = (t.dtype for t in _tensors([args, arguments]) if t.dtype.is_floating_point)
+            floats = (t.dtype for t in tensors_in([args, arguments]) if t.dtype.is_floating_point)
             kind = str(next(floats, torch.float32)).removeprefix("torch.")
             if flops or read or written:
                 work = (_name(func), kind, flops, read, written)
@@ -185,14 +185,15 @@ def _bytes(values: Any) -> int:
     """Returns the bytes of all tensors in `values`, one that occurs twice once."""
     sizes = {
         (t.data_ptr(), t.nbytes): min(t.nbytes, t.untyped_storage().nbytes())
-        for t in _tensors(values)
+        for t in tensors_in(values)
         if t.layout == torch.strided
     }
     return sum(sizes.values())
 
 
-def _tensors(values: Any) -> Iterator[torch.Tensor]:
-    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
+def tensors_in(values: Any) -> list[torch.Tensor]:
+    """Returns the tensors in what modules and operators take and return."""
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def _name(func: Any) -> str:

@@ -21,7 +21,7 @@ from tracer.executors.calls import RANGE, Calls, DeviceUse, described
 from tracer.executors.eager import Arrays, EagerExecutor, Overhead, failing_clearly
 from tracer.executors.registry import CountingExecutor, Works
 from tracer.executors.settings import EagerSettings
-from tracer.executors.torch.events import MODULE, PHASE, RUN, Marking, runs, work_by_row
+from tracer.executors.torch.events import MODULE, PHASE, RUN, Marking, runs, tensors_in, work_by_row
 from tracer.support.timing import RunTimer, elapsed_us, times_us
 
 _CHAIN_LENGTH = 200
@@ -41,14 +41,16 @@ def loss_for(outputs: Any, settings: EagerSettings) -> Loss | None:
     """
     if not settings.backward:
         return None
-    if not any(leaf.requires_grad for leaf in _tensors(outputs)):
+    if not any(leaf.requires_grad for leaf in tensors_in(outputs)):
         raise UsageError(
             "no output of the model has a gradient",
             "Leave --backward out, or let a parameter require its gradient.",
         )
     if settings.loss != "cross-entropy":
-        return lambda results: reduce(add, (t.sum() for t in _tensors(results) if t.requires_grad))
-    first = _tensors(outputs)[0]
+        return lambda results: reduce(
+            add, (t.sum() for t in tensors_in(results) if t.requires_grad)
+        )
+    first = tensors_in(outputs)[0]
     if first.dim() < 2 or not first.requires_grad:
         raise UsageError(
             f"cross-entropy needs an output [N, classes, …], and the first is {described(first)}",
@@ -57,12 +59,7 @@ def loss_for(outputs: Any, settings: EagerSettings) -> Loss | None:
     random = torch.Generator().manual_seed(settings.seed)
     shape = (first.shape[0], *first.shape[2:])
     targets = torch.randint(first.shape[1], shape, generator=random).to(first.device)
-    return lambda results: torch.nn.functional.cross_entropy(_tensors(results)[0], targets)
-
-
-def _tensors(outputs: Any) -> list[torch.Tensor]:
-    leaves = torch.utils._pytree.tree_leaves(outputs)
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return lambda results: torch.nn.functional.cross_entropy(tensors_in(results)[0], targets)
 
 
 def optimizer_for(model: torch.nn.Module, settings: EagerSettings) -> torch.optim.Optimizer | None:
