@@ -21,7 +21,6 @@ from tracer import limits, shapes
 from tracer.errors import InputError, LimitError, UsageError, locate_errors, refusing
 from tracer.graph import shape_inference, tensor_type
 from tracer.graph.model import Model, Node
-from tracer.graph.shape_inference import symbol_sizes
 from tracer.interpreter.values import to_proto
 from tracer.support.files import read_regular, write_atomically
 from tracer.support.temporary import is_temporary
@@ -207,7 +206,7 @@ def read_feeds(model: Model, path: Path) -> Feeds:
     if path.suffix == ".npz":
         shapes = {name: member.shape for name, member in npz_members(path).items()}
         with locate_errors(path):
-            symbol_sizes(model, shapes)  # what does not fit is not unpacked
+            shape_inference.symbol_sizes(model, shapes)  # what does not fit is not unpacked
         return read_arrays(path)
     raise InputError(
         f"{path}: inputs are read from .npz files and test_data_set folders only",

@@ -22,15 +22,8 @@ import numpy as np
 
 from tracer.errors import ModelError, refusing
 from tracer.executors.foreign import torch_trace
-from tracer.executors.onnxruntime.profile_events import (
-    EXECUTE,
-    Events,
-    Labels,
-    RunTable,
-    read,
-    run_events,
-    tabulate,
-)
+from tracer.executors.onnxruntime import profile_events
+from tracer.executors.onnxruntime.profile_events import Events, Labels, RunTable
 from tracer.support.types import FloatArray, IntArray
 
 _RUN = "tracer run"
@@ -87,7 +80,7 @@ def measure(
     record(run, marked, path)
     zero_ns = session.get_profiling_start_time_ns()
     profile = Path(session.end_profiling())
-    events = read(profile, labels)
+    events = profile_events.read(profile, labels)
     launches = read_launches(path)
     for each in (profile, path):
         each.unlink()
@@ -149,7 +142,7 @@ def join(
     table is None where no shift of the clock puts every run inside its mark.
     """
     count = len(launches.marks)
-    runs = run_events(events)[-count:]
+    runs = profile_events.run_events(events)[-count:]
     begin = zero_ns + events.ts[runs] * _TICK_NS
     least = int((launches.marks[:, 0] - begin).max()) - _TICK_NS
     most = int((launches.marks[:, 1] - begin - events.dur[runs] * _TICK_NS).min())
@@ -165,7 +158,8 @@ def join(
         row[row >= 0], launches.device_us[row >= 0], minlength=len(events)
     ).astype(np.float64)
     stray_us = launches.stray_us + float(launches.device_us[row < 0].sum())
-    table = tabulate(replace(events, device_us=device_us, stray_us=stray_us), kernels)
+    on_device = replace(events, device_us=device_us, stray_us=stray_us)
+    table = profile_events.tabulate(on_device, kernels)
     return table.take(np.arange(len(table.dur) - count, len(table.dur))), note if shift else None
 
 
@@ -175,7 +169,7 @@ def launching_events(events: Events, launches: Launches, zero_ns: int) -> IntArr
     A node's interval ends up to 2 µs later than its file says. A call of a thread that ran no node
     is looked for among the nodes of all threads.
     """
-    nodes = np.flatnonzero(events.label > EXECUTE)
+    nodes = np.flatnonzero(events.label > profile_events.EXECUTE)
     # a body's nodes start after the node that contains them, or with it and are shorter
     nodes = nodes[np.lexsort((-events.dur[nodes], events.ts[nodes]))]
     at = launches.start_ns - zero_ns

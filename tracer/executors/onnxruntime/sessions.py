@@ -22,12 +22,7 @@ from tracer.errors import InputError, ModelError, UsageError, out_of_memory, tel
 from tracer.executors.onnxruntime import kernel_nodes
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading, stored_weights
-from tracer.graph.model import (
-    Model,
-    canonical_domain,
-    encoded,
-    node_protos,
-)
+from tracer.graph.model import Model, canonical_domain, encoded, node_protos
 from tracer.graph.provenance import pass_on_metadata
 from tracer.records import environment
 from tracer.support.temporary import TemporaryFolder, check_room
