@@ -23,7 +23,7 @@ import numpy as np
 from tracer.errors import ModelError, refusing
 from tracer.executors.foreign import torch_trace
 from tracer.executors.onnxruntime import profile_events
-from tracer.executors.onnxruntime.profile_events import Events, Labels, RunTable
+from tracer.executors.onnxruntime.profile_events import Events, Labels, RunTable, read
 from tracer.support.types import FloatArray, IntArray
 
 _RUN = "tracer run"
@@ -80,7 +80,7 @@ def measure(
     record(run, marked, path)
     zero_ns = session.get_profiling_start_time_ns()
     profile = Path(session.end_profiling())
-    events = profile_events.read(profile, labels)
+    events = read(profile, labels)
     launches = read_launches(path)
     for each in (profile, path):
         each.unlink()

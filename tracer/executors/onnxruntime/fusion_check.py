@@ -32,7 +32,7 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value
 from tracer.limits import Limits
 from tracer.records import tensor_match
-from tracer.records.tensor_match import Evidence, NumericTensor, numeric_tensor
+from tracer.records.tensor_match import Evidence, NumericTensor, match, numeric_tensor
 
 _MAIN = ""
 """The path of the main graph."""
@@ -116,7 +116,7 @@ def _wrong_outputs(
         scale = scales.of(name, model.scopes[0])
         step = 0.0 if scale is None else float(scale.step.max())
         is_wrong = tensor_match.differs_clearly(ours, theirs, rounded, step)
-        if is_wrong and tensor_match.match(unfused, theirs, rounded) is not None:
+        if is_wrong and match(unfused, theirs, rounded) is not None:
             yield name
 
 
@@ -218,7 +218,7 @@ class _Comparer:
                 previous = self._reading_before(other, kind)
                 if previous is None:
                     continue
-                reading = tensor_match.match(self.tensors[other], original, self._rounded)
+                reading = match(self.tensors[other], original, self._rounded)
                 if reading is not None:
                     self.readings[other][kind] = max(reading, previous)
 
