@@ -87,7 +87,7 @@ def _spans(event: Any) -> Iterator[Span]:
     if name == _MEMORY:
         yield Span(Kind.MEMORY, name, start, start, thread, nbytes=event.nbytes())
         return
-    kind, shown, origin = Kind.FORWARD, name, event.sequence_nr()
+    kind, shown = Kind.FORWARD, name
     if name.startswith(MODULE):
         kind, shown = Kind.MODULE, name.removeprefix(MODULE)
     elif name.startswith(PHASE):
@@ -98,15 +98,9 @@ def _spans(event: Any) -> Iterator[Span]:
         return
     elif event.is_user_annotation() and not name.startswith(_OPTIMIZER):
         kind = Kind.RANGE
-    yield Span(
-        kind,
-        shown,
-        start,
-        event.end_ns(),
-        thread,
-        origin if origin >= 0 else None,
-        inputs=tensor_types(event.shapes(), event.dtypes()),
-    )
+    origin = event.sequence_nr() if event.sequence_nr() >= 0 else None
+    inputs = tensor_types(event.shapes(), event.dtypes())
+    yield Span(kind, shown, start, event.end_ns(), thread, origin, inputs=inputs)
 
 
 def _works(events: Iterable[Any], host: Iterable[Any]) -> Iterator[Work]:
@@ -122,14 +116,9 @@ def _works(events: Iterable[Any], host: Iterable[Any]) -> Iterator[Work]:
             continue
         if event.is_user_annotation():  # a range of the host, over the kernels inside it
             continue
-        yield Work(
-            name,
-            event.start_ns(),
-            event.end_ns(),
-            event.device_resource_id(),
-            event.linked_correlation_id(),
-            launches.get(event.correlation_id()),
-        )
+        stream, operator = event.device_resource_id(), event.linked_correlation_id()
+        launch = launches.get(event.correlation_id())
+        yield Work(name, event.start_ns(), event.end_ns(), stream, operator, launch)
 
 
 class Marking(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -28,6 +28,8 @@ _CHAIN_LENGTH = 200
 _CHAIN_RUNS = 10
 _CHAIN_TURNS = 5
 Loss: TypeAlias = Callable[[Any], torch.Tensor]
+mark: Callable[[str], Any] = _RecordFunctionFast
+"""Returns a context that the profiler records by a name; cheap without a profiler."""
 _LEARNING_RATE = 1e-3
 _SESSION_SPANS = 100_000
 """Most spans of one session of the profiler: some 100 MB."""
@@ -160,9 +162,8 @@ class _Recording:
     use: DeviceUse = field(default_factory=DeviceUse)
     memory: tuple[str, ...] = ()
 
-    @property
-    def timed(self) -> Callable[[], float]:
-        return self.step.timed
+    def timed(self) -> float:
+        return self.step.timed()
 
     def observe(self) -> None:
         """Records types and memory in a run of its own, and counts the spans of a run."""
@@ -295,11 +296,6 @@ class _Torch(_Eager):
             with recorded_events() as recorded, Marking():
                 recording.step.timed()
         return work_by_row(runs(recorded)[0])
-
-
-def mark(name: str) -> Any:
-    """Returns a context that the profiler records as `name`; cheap without a profiler."""
-    return _RecordFunctionFast(name)
 
 
 def phase(name: str) -> Any:
