@@ -23,6 +23,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TypeVar, cast
@@ -441,7 +442,7 @@ class RemoteProcess:
 
         Raises what it raises, and CrashError where the child dies.
         """
-        call = Call(_apply, {"function": function, "arguments": arguments}, (), None, None)
+        call = Call(partial(function, *arguments), {}, (), None, None)
         self._worker[0].send(pickle.dumps(call, 4))  # of 5, numpy 1 reads no arrays of numpy 2
         reply = self._worker[0].reply({})
         if reply.unreadable:
@@ -473,10 +474,6 @@ class RemoteObject:
     def call(self, method: str, *arguments: Any) -> Any:
         """Returns what a method of the object returns; raises as `RemoteProcess.call`."""
         return self.process.call(_ask, self.number, method, arguments)
-
-
-def _apply(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-    return function(*arguments)
 
 
 def _enter(

@@ -138,8 +138,7 @@ def profile_of(calls: Calls, measured: Measured) -> Profiled:
 class Alternating(Protocol):
     """A model that is open for undisturbed and for recorded runs."""
 
-    @property
-    def timed(self) -> Callable[[], float]:
+    def timed(self) -> float:
         """Makes an undisturbed run and returns its time, µs."""
 
     def runs(self, count: int) -> RunTimer:

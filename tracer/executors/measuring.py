@@ -165,13 +165,17 @@ def sessions(
         left = signals.seconds_left()
         seconds = _SHARE * left if math.isfinite(left) else SECONDS * max(2, len(openers))
     made = list[list[Measured]]()
-    session = _session if together else _one_by_one
     rest = _go_on if order.threads == 1 else partial(time.sleep, SPINNING_S)
     if order.threads != 1:
         pace = replace(pace, block_us=max(pace.block_us, _AWAKE_BLOCK_US))
     try:
         while True:
-            made.append(session(openers, pace, rest, next(openings), turns))
+            opening = next(openings)
+            if together:
+                made.append(_session(openers, pace, rest, opening, turns))
+            else:
+                measured = {place: _one_turn(openers[place], pace, rest) for place in opening}
+                made.append([measured[place] for place in range(len(openers))])
             spent = time.monotonic() - began
             progress(round(min(spent, seconds)), round(seconds))
             if is_enough(made) or (spent > seconds and len(made) >= least):
@@ -207,18 +211,6 @@ def _session(
 
 def _go_on() -> None:
     """Rests not at all; a side in another process is sent this."""
-
-
-def _one_by_one(
-    openers: Sequence[Opener[Measured]],
-    pace: Pace,
-    rest: Callable[[], object],
-    opening: Sequence[int],
-    orders: Iterator[Sequence[int]],
-) -> list[Measured]:
-    """Opens each side for a turn, and no two at once; returns what each measured."""
-    measured = {place: _one_turn(openers[place], pace, rest) for place in opening}
-    return [measured[place] for place in range(len(openers))]
 
 
 def _one_turn(opener: Opener[Measured], pace: Pace, rest: Callable[[], object]) -> Measured:

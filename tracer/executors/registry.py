@@ -250,42 +250,39 @@ def find(name: str) -> Executor[Any, Any, Any]:
     return cast("Executor[Any, Any, Any]", module.executor)
 
 
-def find_optimizing(name: str) -> OptimizingExecutor[Any, Any, Any]:
-    """Returns the executor `name`. Raises UsageError where it does not optimise graphs."""
-    return cast(
-        "OptimizingExecutor[Any, Any, Any]", _able(name, OptimizingExecutor, "optimise graphs")
-    )
+def _finder(protocol: Any, ability: str) -> Callable[[str], Any]:
+    """Returns what finds an executor by its name, or raises UsageError that it lacks `ability`."""
+
+    def find_able(name: str) -> Any:
+        executor = find(name)
+        if not isinstance(executor, protocol):
+            raise UsageError(f"the executor '{name}' does not {ability}")
+        return executor
+
+    return find_able
 
 
-def find_alternating(name: str) -> AlternatingExecutor[Any, Any, Any]:
-    """Returns the executor `name`. Raises UsageError where its runs cannot take turns."""
-    return cast(
-        "AlternatingExecutor[Any, Any, Any]",
-        _able(name, AlternatingExecutor, "take turns with others"),
-    )
-
-
-def find_tensors(name: str) -> TensorExecutor[Any, Any, Any]:
-    """Returns the executor `name`. Raises UsageError where it cannot return tensors."""
-    return cast(
-        "TensorExecutor[Any, Any, Any]", _able(name, TensorExecutor, "return the tensors of nodes")
-    )
+find_optimizing: Callable[[str], OptimizingExecutor[Any, Any, Any]] = _finder(
+    OptimizingExecutor, "optimise graphs"
+)
+find_alternating: Callable[[str], AlternatingExecutor[Any, Any, Any]] = _finder(
+    AlternatingExecutor, "take turns with others"
+)
+find_tensors: Callable[[str], TensorExecutor[Any, Any, Any]] = _finder(
+    TensorExecutor, "return the tensors of nodes"
+)
+find_stepping: Callable[[str], SteppingExecutor[Any, Any, Any]] = _finder(
+    SteppingExecutor, "run the phases of a language model"
+)
+find_framework: Callable[[str], FrameworkExecutor[Any, Any, Any]] = _finder(
+    FrameworkExecutor, "run models of a framework"
+)
 
 
 def try_feeds(name: str, subject: Any, settings: Any) -> Callable[[Any], object] | None:
     """Returns a function that runs `subject` on feeds, opened once; None where `name` has none."""
     executor = find(name)
-    if not isinstance(executor, TryingExecutor):
-        return None
-    return executor.try_feeds(subject, settings)
-
-
-def find_stepping(name: str) -> SteppingExecutor[Any, Any, Any]:
-    """Returns the executor `name`. Raises UsageError where it cannot feed a cache back."""
-    return cast(
-        "SteppingExecutor[Any, Any, Any]",
-        _able(name, SteppingExecutor, "run the phases of a language model"),
-    )
+    return executor.try_feeds(subject, settings) if isinstance(executor, TryingExecutor) else None
 
 
 def find_fallback(name: str, register: Sequence[str | Path] = ()) -> Fallback:
@@ -297,21 +294,6 @@ def find_fallback(name: str, register: Sequence[str | Path] = ()) -> Fallback:
     if kind is None:
         raise UsageError(f"the executor '{name}' does not compute single nodes", "Take ort.")
     return cast("Fallback", kind(register))
-
-
-def find_framework(name: str) -> FrameworkExecutor[Any, Any, Any]:
-    """Returns the executor of the framework `name`. Raises UsageError for one of graphs."""
-    return cast(
-        "FrameworkExecutor[Any, Any, Any]",
-        _able(name, FrameworkExecutor, "run models of a framework"),
-    )
-
-
-def _able(name: str, protocol: Any, ability: str) -> Any:
-    executor = find(name)
-    if not isinstance(executor, protocol):
-        raise UsageError(f"the executor '{name}' does not {ability}")
-    return executor
 
 
 def has_setting(name: str, setting: str) -> bool:

@@ -6,7 +6,6 @@ the faster of two sizes counts. Memory is a copy within the card, which counts t
 read and those that are written.
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import pairwise
@@ -19,6 +18,7 @@ import torch
 from tracer.host import read_peaks, write_peaks
 from tracer.records.environment import TF32, Peak, Peaks, observe
 from tracer.support.files import cached_file
+from tracer.support.timing import times_us
 
 _SIZES = (8192, 4096)
 """A product of the larger one takes 1 to 25 ms; the smaller one may end before the clock drops."""
@@ -128,23 +128,16 @@ def bandwidth(device: torch.device, copied: int) -> Peak:
 
 def median_us(run: Callable[[], object], device: torch.device) -> float:
     """Returns the median time of `run` on the clock of `device`, after runs to warm up."""
-    synchronize: Callable[[], object] = (
-        torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    )
-    run()
-    synchronize()
-    begun = time.perf_counter()
-    run()
-    synchronize()
-    once_s = max(time.perf_counter() - begun, 1e-9)
-    tries = min(max(int(_SETTLED_S / once_s), _LEAST_TRIES), _MOST_TRIES)
+
+    def run_to_its_end() -> None:
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    (once_us,) = times_us(run_to_its_end, 1, warmup=1)
+    tries = min(max(int(1e6 * _SETTLED_S / max(once_us, 1e-3)), _LEAST_TRIES), _MOST_TRIES)
     if device.type != "cuda":
-        times_us = list[float]()
-        for _ in range(tries):
-            begun = time.perf_counter()
-            run()
-            times_us.append(1e6 * (time.perf_counter() - begun))
-        return median(times_us)
+        return median(times_us(run, tries))
     event_type: Any = torch.cuda.Event  # has no types
     events = [event_type(enable_timing=True) for _ in range(tries + 1)]
     events[0].record()

@@ -21,10 +21,10 @@ from tracer import limits, shapes
 from tracer.errors import InputError, LimitError, UsageError, locate_errors, refusing
 from tracer.graph import shape_inference, tensor_type
 from tracer.graph.model import Model, Node
-from tracer.graph.shape_inference import symbol_sizes
 from tracer.interpreter.values import to_proto
 from tracer.support.files import read_regular, write_atomically
 from tracer.support.temporary import is_temporary
+from tracer.support.types import type_text
 
 Feeds: TypeAlias = Mapping[str, Any]
 """An array per model input by name; a list of arrays for a sequence."""
@@ -57,6 +57,11 @@ class FeedSet:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each array among the feeds."""
         return {n: tuple(v.shape) for n, v in self.feeds.items() if hasattr(v, "shape")}
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The type of each of the feeds, as in `float32[1,3]`."""
+        return {name: type_text(value) for name, value in self.feeds.items()}
 
 
 def check_feeds(model: Model, feeds: Feeds) -> None:
@@ -193,17 +198,15 @@ def read_feeds(model: Model, path: Path) -> Feeds:
     """
     if not path.exists():
         raise InputError(f"{path}: no such inputs", "Name an .npz file or a test_data_set folder.")
-    if path.is_dir():  # `input_K.pb` is the K-th input
+    if path.is_dir():
         sets = test_data_sets(path)
         if not sets:
             raise InputError(f"{path}: holds neither input_0.pb nor a test_data_set folder")
-        named = {value.name: sets[0] / f"input_{k}.pb" for k, value in enumerate(model.inputs)}
-        declared = {value.name: value for value in model.inputs}
-        return {n: _read_proto(file, declared[n]) for n, file in named.items() if file.exists()}
+        return _read_protos(sets[0], "input", model.inputs)
     if path.suffix == ".npz":
         shapes = {name: member.shape for name, member in npz_members(path).items()}
         with locate_errors(path):
-            symbol_sizes(model, shapes)  # what does not fit is not unpacked
+            shape_inference.symbol_sizes(model, shapes)  # what does not fit is not unpacked
         return read_arrays(path)
     raise InputError(
         f"{path}: inputs are read from .npz files and test_data_set folders only",
@@ -246,9 +249,7 @@ def read_outputs(model: Model, path: Path) -> Feeds:
 
     Raises InputError for a file that does not hold a value of the output's type.
     """
-    files = {value.name: path / f"output_{i}.pb" for i, value in enumerate(model.graph.output)}
-    declared = {value.name: value for value in model.graph.output}
-    return {n: _read_proto(file, declared[n]) for n, file in files.items() if file.exists()}
+    return _read_protos(path, "output", model.graph.output)
 
 
 def write_test_data(
@@ -395,6 +396,12 @@ def _errors_naming(path: Path) -> Iterator[None]:
             yield
     except LimitError as error:
         raise LimitError(f"{path}: {error.what}", error.hint) from error
+
+
+def _read_protos(folder: Path, role: str, declared: Sequence[onnx.ValueInfoProto]) -> Feeds:
+    """Returns the values that a test_data_set has: `input_K.pb` is the K-th input."""
+    files = ((folder / f"{role}_{index}.pb", value) for index, value in enumerate(declared))
+    return {value.name: _read_proto(file, value) for file, value in files if file.exists()}
 
 
 def _read_proto(file: Path, value: onnx.ValueInfoProto) -> Any:

@@ -42,7 +42,6 @@ class Samples:
     folder: Path = DEFAULT_FOLDER
 
     def __str__(self) -> str:
-        """Returns the name."""
         return self.name
 
 
@@ -157,8 +156,11 @@ def request_for(
     folder = Path(source) if isinstance(source, str | Path) and Path(source).is_dir() else None
     if isinstance(feeds, Samples):
         return Request(model, folder, batch, dims, (), seed, feeds)
-    paths = [feeds] if isinstance(feeds, str | Path) else feeds or []
-    return Request(model, folder, batch, dims, tuple(Path(path) for path in paths), seed)
+    return Request(model, folder, batch, dims, _paths(feeds), seed)
+
+
+def _paths(feeds: InputPaths) -> tuple[Path, ...]:
+    return tuple(map(Path, [feeds] if isinstance(feeds, str | Path) else feeds or ()))
 
 
 def on_sizes_that_run(
@@ -203,13 +205,8 @@ def with_overrides(model: Model, feeds: InputPaths | Samples) -> Model:
     names = {value.name for value in overridable(model)}
     if not names:
         return model
-    sources: Iterable[str | Path]
-    if isinstance(feeds, Samples):
-        sources = [feeds.name]
-    else:
-        sources = [feeds] if isinstance(feeds, str | Path) else feeds or ()
     held = set[str]()
-    for path in map(Path, sources):
+    for path in _paths(feeds.name if isinstance(feeds, Samples) else feeds):
         inside = sorted(path.glob("*.npz")) if path.is_dir() else [path]
         for file in inside:
             if file.suffix == ".npz" and file.is_file():

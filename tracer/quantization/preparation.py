@@ -26,7 +26,7 @@ from onnx import version_converter
 from onnxruntime.quantization.quant_utils import TENSOR_NAME_QUANT_SUFFIX
 
 from tracer.errors import ModelError, UsageError
-from tracer.executors.onnxruntime import sessions
+from tracer.executors.onnxruntime import kernel_nodes, sessions
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading, provenance, stored_weights
 from tracer.graph.model import Model, canonical_domain, encoded, graphs
@@ -270,7 +270,7 @@ def raise_for_qonnx(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     weights = {tensor.name for tensor in copy.graph.initializer}
-    sessions.list_inputs(copy, {value.name for value in copy.graph.input} - weights)
+    kernel_nodes.list_inputs(copy, {value.name for value in copy.graph.input} - weights)
     if next(o.version for o in copy.opset_import if not canonical_domain(o.domain)) >= _OPSET:
         return copy
     own: dict[str, onnx.NodeProto] = {}

@@ -104,11 +104,6 @@ def sums_by_run(file: StoredFile) -> dict[int, tuple[PartialSums, ...]]:
     return _by_run(file, "sums", load_sums)
 
 
-def floats_by_run(file: StoredFile) -> dict[int, tuple[FloatPartialSums, ...]]:
-    """Returns the statistics by run. Raises ValueError for malformed ones."""
-    return _by_run(file, "float_sums", _load_floats) if file.has("float_sums") else {}
-
-
 def samples_by_run(file: StoredFile) -> dict[int, SampleSums]:
     """Returns the statistics by run. Raises ValueError for malformed ones."""
 
@@ -337,7 +332,8 @@ def _insert_run(database: sqlite3.Connection, position: int, run: Run) -> None:
 
 def _runs(file: StoredFile, lacking: tuple[object, ...]) -> tuple[Run, ...]:
     """Returns the runs; `lacking` are the last cells, of columns that the file does not have."""
-    sums, floats = sums_by_run(file), floats_by_run(file)
+    sums = sums_by_run(file)
+    floats = _by_run(file, "float_sums", _load_floats) if file.has("float_sums") else {}
     samples = samples_by_run(file)
 
     def build(cells: tuple[object, ...]) -> Run:

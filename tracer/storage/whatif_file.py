@@ -29,15 +29,7 @@ from tracer.records import whatif
 from tracer.scaling.dispatcher import version
 from tracer.scaling.pool import Shard
 from tracer.storage import trace_database, trace_file
-from tracer.storage.trace_database import (
-    FORMAT,
-    MALFORMED,
-    WHAT_IF,
-    StoredFile,
-    as_text,
-    decoded,
-    naming,
-)
+from tracer.storage.trace_database import FORMAT, WHAT_IF, as_text, decoded, naming
 from tracer.support.files import create_atomically, write_atomically
 from tracer.support.temporary import FileInUse, InUseError
 from tracer.support.types import Array
@@ -347,7 +339,7 @@ class KeptShards:
         """Returns a result; None where it is not kept or damaged, and is computed again."""
         if self._file is None or shard.count is None:
             return None
-        with contextlib.suppress(*MALFORMED):
+        with contextlib.suppress(*trace_database.MALFORMED):
             row = self._file.database.execute(
                 "SELECT record FROM shards WHERE (variant, first, count, question) = (?, ?, ?, ?)",
                 (self._variant, shard.first, shard.count, question),
@@ -356,7 +348,7 @@ class KeptShards:
                 return None
             both = tuple[kind, list[tuple[str, bytes]]]  # type: ignore[valid-type]
             part, records = msgspec.msgpack.decode(row[0], type=both, dec_hook=_unpack)
-            cells = StoredFile(self._file.database, self._file.path.stat().st_size)
+            cells = trace_database.StoredFile(self._file.database, self._file.path.stat().st_size)
             sums = [trace_file.load_sums(text, cells.arrays(arrays)) for text, arrays in records]
             if isinstance(part, whatif.ShardBaseline):
                 part = replace(part, sums={each.node: each for each in sums})

@@ -98,17 +98,24 @@ def import_user_file(file: Path, form: str) -> ModuleType:
     """
     if not file.is_file():
         raise InputError(f"{file}: no such file", form)
-    try:
+    with naming_user_code(str(file), file):
         return import_file(file)
-    except TracerError:  # already names the problem
-        raise
-    except (Exception, SystemExit) as error:  # whatever the user's code raises
-        raise user_code_error(str(file), file, error) from error
 
 
 def from_user_file(file: Path, name: str, form: str) -> Any:
     """Returns what a file calls `name`, or None. Raises what `import_user_file` raises."""
     return getattr(import_user_file(file, form), name, None)
+
+
+@contextmanager
+def naming_user_code(what: str, file: Path) -> Iterator[None]:
+    """Turns whatever the user's code in `file` raises into the error of `user_code_error`."""
+    try:
+        yield
+    except TracerError:  # already names the problem
+        raise
+    except (Exception, SystemExit) as error:
+        raise user_code_error(what, file, error) from error
 
 
 def user_code_error(what: str, file: Path, error: BaseException) -> InputError:

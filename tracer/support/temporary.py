@@ -64,11 +64,9 @@ class TemporaryFolder:
             marks.append(FileInUse.creating(self.path, lambda: self.path.mkdir(mode=0o700)))
 
     def __enter__(self) -> Path:
-        """Returns the path."""
         return self.path
 
     def __exit__(self, *error: object) -> None:
-        """Removes the folder and its files."""
         self._remove()
 
 

@@ -136,11 +136,10 @@ def compare(
         return Difference(0.0, 0.0, 0.0, None, "")
     if np.array_equal(ours, theirs):  # most constants, at a tenth of the cost
         return Difference(0.0, 0.0, 0.0, 1.0 if (theirs != 0).any() else None, "")
-    finite, reference = _finite(ours, theirs)
+    finite, reference, odd = _finite_parts(ours, theirs)
     errors = finite - reference
     largest, typical = float(np.abs(errors).max(initial=0.0)), rms(errors)
     scale, usual = float(np.abs(reference).max(initial=0.0)), rms(reference)
-    odd = int(_odd(ours, theirs).sum())
     shares = _ratio(largest, scale), _ratio(typical, usual)
     precision = precision or Precision.of(theirs.dtype)
     fault = _fault((largest, scale), (typical, usual), theirs.dtype, tolerance, precision)
@@ -169,10 +168,8 @@ def max_abs_difference(ours: Array, theirs: Array) -> float:
     """Returns the largest |ours - theirs|; infinite where only one side has a NaN or infinity."""
     if not ours.size:
         return 0.0
-    if _odd(ours, theirs).any():
-        return np.inf
-    a, b = _finite(ours, theirs)
-    return float(np.abs(a - b).max(initial=0.0))
+    a, b, odd = _finite_parts(ours, theirs)
+    return np.inf if odd else float(np.abs(a - b).max(initial=0.0))
 
 
 def rms(values: Array) -> float:
@@ -203,18 +200,15 @@ def _fault(
     return ""
 
 
-def _finite(ours: Array, theirs: Array) -> tuple[Array, Array]:
-    """Returns both, flat and wide, where both are finite."""
+def _finite_parts(ours: Array, theirs: Array) -> tuple[Array, Array, int]:
+    """Returns both, flat and wide, where both are finite; and how often they are not alike.
+
+    That is where one side alone has a NaN or an infinity, or the other infinity.
+    """
     a, b = _wide(ours), _wide(theirs)
     finite = np.isfinite(a) & np.isfinite(b)
-    return a[finite], b[finite]
-
-
-def _odd(ours: Array, theirs: Array) -> Array:
-    """Returns where one side alone has a NaN or an infinity, or the other infinity."""
-    a, b = _wide(ours), _wide(theirs)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
-    return ~same & ~(np.isfinite(a) & np.isfinite(b))
+    return a[finite], b[finite], int((~same & ~finite).sum())
 
 
 def _wide(array: Array) -> Array:

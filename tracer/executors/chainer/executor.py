@@ -153,18 +153,16 @@ class _Recording:
 
     def observe(self) -> None:
         """Records the types of functions' inputs in a run of its own."""
-        with Types(self.recorder), Links(self.model, self.recorder):
+        with _Types(self.recorder), _Links(self.model, self.recorder):
             self.timed(self.recorder.phase, self.recorder.operator)
         self.calls.observe(self.recorder.take())
 
     def most_runs(self) -> int:
-        """Returns the most runs between undisturbed ones."""
         return _BLOCK
 
     def runs(self, count: int) -> RunTimer:
-        """Records `count` runs; returns their times."""
         timer = RunTimer()
-        with Functions(self.recorder), Links(self.model, self.recorder):
+        with _Functions(self.recorder), _Links(self.model, self.recorder):
             for _ in range(count):
                 timer.take(lambda: self.timed(self.recorder.phase, self.recorder.operator))
                 self.calls.add(self.recorder.take())
@@ -209,7 +207,6 @@ class _Chainer(EagerExecutor[chainer.Link]):
             yield _recording(model, arrays, settings)
 
     def overhead(self, settings: EagerSettings) -> Overhead:
-        """Returns the overhead of recording a call."""
         return measure_overhead()
 
     def parameters(self, model: chainer.Link) -> Iterator[tuple[str, int, bytes]]:
@@ -295,7 +292,7 @@ def _dotted(path: str) -> str:
     return path.strip("/").replace("/", ".")
 
 
-class Functions(chainer.FunctionHook):  # type: ignore[misc]
+class _Functions(chainer.FunctionHook):  # type: ignore[misc]
     """Records every function, forward and backward."""
 
     name = "tracer timing of functions"
@@ -305,11 +302,9 @@ class Functions(chainer.FunctionHook):  # type: ignore[misc]
         self._recorder = recorder
 
     def forward_preprocess(self, function: Any, in_data: Sequence[Any]) -> None:
-        """Opens the call of a function."""
         self._begin(Kind.FORWARD, function, in_data)
 
     def forward_postprocess(self, *_: Any) -> None:
-        """Closes the call."""
         self._recorder.end()
 
     backward_postprocess = forward_postprocess
@@ -317,7 +312,6 @@ class Functions(chainer.FunctionHook):  # type: ignore[misc]
     def backward_preprocess(
         self, function: Any, in_data: Sequence[Any], out_grad: Sequence[Any]
     ) -> None:
-        """Opens the call of a gradient."""
         self._begin(Kind.BACKWARD, function, ())
 
     def _begin(self, kind: Kind, function: Any, reads: Sequence[Any]) -> None:
@@ -328,13 +322,12 @@ class Functions(chainer.FunctionHook):  # type: ignore[misc]
         self._recorder.begin(_Call(kind, name, id(function), module))
 
 
-class Types(Functions):
+class _Types(_Functions):
     """Records the types of inputs too, which adds time to the calls."""
 
     name = "tracer types of functions"
 
     def forward_preprocess(self, function: Any, in_data: Sequence[Any]) -> None:
-        """Opens the call of a function."""
         super().forward_preprocess(function, in_data)
         given = (array for array in in_data if array is not None)  # some gradients are
         types = tuple(TensorType(array.dtype.name, array.shape) for array in given)
@@ -396,7 +389,7 @@ class LinkCalls(chainer.LinkHook):  # type: ignore[misc]
         return hooked
 
 
-class Links(LinkCalls):
+class _Links(LinkCalls):
     """Records the running link; a link outside the model counts as part of its caller."""
 
     name = "tracer timing of links"
@@ -406,7 +399,6 @@ class Links(LinkCalls):
         self._recorder = recorder
 
     def enter(self, link: chainer.Link) -> None:
-        """Opens the call of a link."""
         path = self._recorder.paths.get(id(link))
         if path is None:
             calls = reversed(self._recorder.running)
@@ -414,7 +406,6 @@ class Links(LinkCalls):
         self._recorder.begin(_Call(Kind.MODULE, path))
 
     def leave(self) -> None:
-        """Closes the call."""
         self._recorder.end()
 
 
@@ -451,7 +442,7 @@ def _may_be_state(value: Any) -> bool:
 def measure_overhead() -> Overhead:
     """Returns the interval that the hook records for an empty call, and the time outside it."""
     recorder = CallRecorder({}, {})
-    hook = Functions(recorder)
+    hook = _Functions(recorder)
     function: Any = object()
     data = (np.ones(1, np.float32), np.ones(1, np.float32))
     calls = []

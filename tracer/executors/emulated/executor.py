@@ -18,7 +18,7 @@ from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums
 from tracer.accumulators.statistics.partial_sums import PartialSums, SampleRecorder, SampleSums
 from tracer.containment.activity import Progress, silent
 from tracer.errors import UsageError
-from tracer.executors.reference.executor import EXECUTOR, input_types, kernel, recorded
+from tracer.executors.reference.executor import EXECUTOR, kernel, recorded
 from tracer.executors.registry import Executor, Profiled, Receive
 from tracer.graph.model import Model, Node
 from tracer.graph.stored_weights import WeightFiles, findable
@@ -123,7 +123,7 @@ def _run(
     return Run(
         executor=EXECUTOR,
         batch=first.batch,
-        inputs=input_types(first.feeds),
+        inputs=first.types,
         wall_us=np.array(wall),
         instrumented_us=np.array(wall),
         samples=times.samples(),

@@ -25,7 +25,7 @@ BACKWARD = "autograd::engine::evaluate_function: "
 """Begins the names of operators of the backward pass."""
 _MODULE = "nn.Module: "
 _RANGES = ("user_annotation",)
-_WORK, _RUNTIME = ("kernel", "gpu_memcpy", "gpu_memset"), ("cuda_runtime", "cuda_driver")
+WORK, CALLS = ("kernel", "gpu_memcpy", "gpu_memset"), ("cuda_runtime", "cuda_driver")
 """Categories of what an accelerator does, and of the calls that launch it, those of HIP too."""
 _DTYPES = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16",
@@ -45,18 +45,37 @@ class _Args(msgspec.Struct, rename={"sequence": "Sequence number", "dims": "Inpu
     types: list[object] = []
 
 
-class _Event(msgspec.Struct):
+class Event(msgspec.Struct):
+    """An event of Kineto, torch's profiler; times are in µs."""
+
     ph: str = ""
     cat: str = ""
     name: str = ""
     ts: float | str = 0.0
     dur: float | str = 0.0
     tid: int | str = 0
-    args: msgspec.Raw = msgspec.Raw(b"{}")
+    raw_args: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="args")
+
+    @property
+    def args(self) -> _Args:
+        """The arguments, decoded."""
+        return msgspec.json.decode(self.raw_args, type=_Args)
+
+    @property
+    def begin_ns(self) -> int:
+        """When it begins."""
+        return round(float(self.ts) * 1000)
+
+    @property
+    def length_ns(self) -> int:
+        """How long it takes."""
+        return round(float(self.dur) * 1000)
 
 
-class _File(msgspec.Struct):
-    events: list[_Event] = msgspec.field(default_factory=list, name="traceEvents")
+class File(msgspec.Struct):
+    """The file that Kineto writes."""
+
+    events: list[Event] = msgspec.field(default_factory=list, name="traceEvents")
 
 
 def read(path: Path) -> Profiled:
@@ -66,14 +85,14 @@ def read(path: Path) -> Profiled:
     """
     hint = "Name a file that export_chrome_trace wrote."
     with refusing(lambda why: InputError(f"{path}: not a trace of torch.profiler ({why})", hint)):
-        events = msgspec.json.decode(read_regular(path), type=_File).events
+        events = msgspec.json.decode(read_regular(path), type=File).events
         numbered = list(_spans(events))
         works = list(_works(events, dict(numbered)))
         spans = [*(span for _, span in numbered), *launched(works, dict(numbered))]
         spans.sort(key=lambda span: (span.start, -span.end))
         steps = [e for e in events if e.ph == "X" and e.name.startswith(_STEP)]
         host = [e for e in steps if e.cat == "user_annotation"] or steps
-        windows = sorted((_ns(e.ts), _ns(e.ts) + _ns(e.dur)) for e in host)
+        windows = sorted((e.begin_ns, e.begin_ns + e.length_ns) for e in host)
     whole = [(spans[0].start, max(span.end for span in spans))] if spans else []
     calls, use, took = Calls("torch", on_device=bool(works)), DeviceUse(), []
     for begin, end in windows or whole:
@@ -100,7 +119,7 @@ def read(path: Path) -> Profiled:
     return replace(profiled, run=replace(profiled.run, notes=tuple(notes)))
 
 
-def _spans(events: Sequence[_Event]) -> Iterator[tuple[int, Span]]:
+def _spans(events: Sequence[Event]) -> Iterator[tuple[int, Span]]:
     """Yields what ran on the CPU, with its number; steps of the profiler are left out.
 
     What torch did not number has a negative number, which no work has.
@@ -115,43 +134,34 @@ def _spans(events: Sequence[_Event]) -> Iterator[tuple[int, Span]]:
             kind, name = Kind.MODULE, name.removeprefix(_MODULE)
         elif event.cat not in _RANGES:
             continue
-        args = msgspec.json.decode(event.args, type=_Args) if event.cat == "cpu_op" else _Args()
-        begin = _ns(event.ts)
-        yield (
-            args.external or -place,
-            Span(
-                kind,
-                name,
-                begin,
-                begin + max(_ns(event.dur), 0),
-                hash(event.tid),
-                args.sequence,
-                inputs=tensor_types(args.dims, args.types),
-            ),
-        )
+        args = event.args if event.cat == "cpu_op" else _Args()
+        begin, inputs = event.begin_ns, tensor_types(args.dims, args.types)
+        end, thread = begin + max(event.length_ns, 0), hash(event.tid)
+        span = Span(kind, name, begin, end, thread, args.sequence, inputs=inputs)
+        yield args.external or -place, span
 
 
-def _works(events: Sequence[_Event], operators: Mapping[int, Span]) -> Iterator[Work]:
+def _works(events: Sequence[Event], operators: Mapping[int, Span]) -> Iterator[Work]:
     """Yields what the accelerator did, with its launch, and with its operator.
 
     Files of some versions of torch number operators otherwise: a launch outside of the operator
     that has its number is in the operator around it.
     """
     launches = {
-        msgspec.json.decode(event.args, type=_Args).correlation: Launch(
-            event.name, _ns(event.ts), _ns(event.ts) + _ns(event.dur), hash(event.tid)
+        event.args.correlation: Launch(
+            event.name, event.begin_ns, event.begin_ns + event.length_ns, hash(event.tid)
         )
         for event in events
-        if event.ph == "X" and event.cat in _RUNTIME
+        if event.ph == "X" and event.cat in CALLS
     }
     for event in events:
-        if event.ph == "X" and event.cat in _WORK:
-            args = msgspec.json.decode(event.args, type=_Args)
-            begin, launch = _ns(event.ts), launches.get(args.correlation)
+        if event.ph == "X" and event.cat in WORK:
+            args = event.args
+            begin, launch = event.begin_ns, launches.get(args.correlation)
             around = operators.get(args.external)
             is_inside = around and launch and around.start <= launch.start <= around.end
             number = args.external if is_inside else 0
-            end = begin + _ns(event.dur)
+            end = begin + event.length_ns
             yield Work(event.name, begin, end, hash(args.stream), number, launch)
 
 
@@ -162,7 +172,3 @@ def tensor_types(shapes: Sequence[Any], dtypes: Sequence[Any]) -> tuple[TensorTy
         for shape, dtype in zip(shapes, dtypes, strict=False)
         if dtype in _DTYPES and isinstance(shape, list) and all(isinstance(n, int) for n in shape)
     )
-
-
-def _ns(time_us: float | str) -> int:
-    return round(float(time_us) * 1000)

@@ -11,6 +11,7 @@ higher, are multiplied in more bits: the results are exact.
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -90,7 +91,7 @@ def _constant_first(model: Model, graph: onnx.GraphProto) -> set[str]:
     nodes first. So it computes the floats of a weight right before they are read, and frees them.
     """
     stored, scope = StoredValues(model), model.scopes[0]
-    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
+    nodes = [deepcopy(node) for node in graph.node]
     names = {name for node in nodes for name in node.output if name and stored.has(name, scope)}
     del graph.node[:]
     graph.node.extend(sorted(nodes, key=lambda node: names.isdisjoint(node.output)))
@@ -201,17 +202,18 @@ def _run_bodies(
     for node in graph.node:
         for attribute, body in bodies(node):
             inputs = _first_inputs(node, attribute, body, around)
-            computed = None if inputs is None else _compute(body, inputs, around)
+            own = {tensor.name: tensor for tensor in body.initializer}
+            inside = replace(around, stored={**around.stored, **own})
+            computed = None if inputs is None else _compute(body, inputs, inside)
             if inputs is None or computed is None:
                 continue
             path = f"{kernel_nodes.original(around.model, node.name)}.{attribute}"
-            stored = {**around.stored, **{tensor.name: tensor for tensor in body.initializer}}
             read = {
                 name: around.values[name] for name in _names_read(body) if name in around.values
             }
             yield path, {**read, **inputs, **computed}
             within = {**around.values, **inputs, **computed}
-            yield from _run_bodies(body, replace(around, values=within, stored=stored))
+            yield from _run_bodies(body, replace(inside, values=within))
 
 
 def _first_inputs(
@@ -231,12 +233,10 @@ def _first_inputs(
             first = _first_of_scan(node, given)
         case _:
             return None
-    if any(value is None or not isinstance(value, np.ndarray | np.generic) for value in first):
+    if not all(isinstance(value, np.ndarray | np.generic) for value in first):
         return None
-    values = [np.asarray(value) for value in first]
-    named = zip(body.input, values, strict=False)
     inputs = {}
-    for declared, value in named:
+    for declared, value in zip(body.input, map(np.asarray, first), strict=False):
         # the number of a trip, or whether to go on, where a body declares a shape of [1]
         is_vector = len(declared.type.tensor_type.shape.dim) == 1
         inputs[declared.name] = value.reshape(1) if not value.shape and is_vector else value
@@ -262,20 +262,16 @@ def _first_of_scan(node: onnx.NodeProto, given: list[Any]) -> list[Any]:
 def _compute(
     body: onnx.GraphProto, inputs: Mapping[str, Array], around: Surroundings
 ) -> Mapping[str, Any] | None:
-    """Returns the tensors that the nodes of a body compute; None if it cannot run alone."""
+    """Returns the tensors that the nodes of a body compute; None if it cannot run alone.
+
+    `around` has the stored tensors of the body as well.
+    """
     known = {**around.values, **inputs}
     feeds = {name: known[name] for name in (*inputs, *_names_read(body)) if name in known}
     if not all(isinstance(value, np.ndarray) for value in feeds.values()):
         return None
-    own = {tensor.name: tensor for tensor in body.initializer}
-    weights = {**around.stored, **own}
-    stored = [weights[name] for name in _names_read(body) if name in weights]
-    listed = [
-        helper.make_tensor_value_info(
-            name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
-        )
-        for name, value in feeds.items()
-    ]
+    stored = [around.stored[name] for name in _names_read(body) if name in around.stored]
+    listed = [helper.make_value_info(name, type_proto(value)) for name, value in feeds.items()]
     proto = helper.make_model(
         helper.make_graph(body.node, "body", listed, [], stored),
         opset_imports=around.saved.proto.opset_import,

@@ -21,45 +21,21 @@ import msgspec
 import numpy as np
 
 from tracer.errors import ModelError, refusing
-from tracer.executors.onnxruntime.profile_events import (
-    EXECUTE,
-    Events,
-    Labels,
-    RunTable,
-    read,
-    run_events,
-    tabulate,
-)
+from tracer.executors.foreign import torch_trace
+from tracer.executors.onnxruntime import profile_events
+from tracer.executors.onnxruntime.profile_events import Events, Labels, RunTable, read
 from tracer.support.types import FloatArray, IntArray
 
 _RUN = "tracer run"
 _WARMUP, _RUNS = 3, 20
-_WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
-_CALLS = frozenset({"cuda_runtime", "cuda_driver"})
-"""Categories of Kineto's events (libkineto, ActivityType.cpp)."""
 _TICK_NS = 1_000
 """onnxruntime's file has whole µs, truncated."""
 
 NO_TORCH = "torch with CUDA, which is not installed here, would record it"
 
 
-class _Event(msgspec.Struct):
-    ph: str = ""
-    cat: str = ""
-    name: str = ""
-    ts: float = 0.0
-    dur: float = 0.0
-    tid: int | str = 0
-    args: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-class _File(msgspec.Struct):
-    traceEvents: list[_Event]  # noqa: N815 - Kineto's name
-    baseTimeNanoseconds: int = 0  # noqa: N815
-
-
-class _Correlation(msgspec.Struct):
-    correlation: int = -1
+class _File(torch_trace.File):
+    base_ns: int = msgspec.field(default=0, name="baseTimeNanoseconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,22 +104,22 @@ def read_launches(path: Path) -> Launches:
     """Reads Kineto's file. Raises ModelError for one that is not valid."""
     with refusing(lambda why: ModelError(f"torch wrote a profile that is not valid ({why})")):
         file = msgspec.json.decode(path.read_bytes(), type=_File)
-    events = [event for event in file.traceEvents if event.ph == "X"]
-    calls = {_correlation(event): event for event in events if event.cat in _CALLS}
+    events = [event for event in file.events if event.ph == "X"]
+    calls = {event.args.correlation: event for event in events if event.cat in torch_trace.CALLS}
     rows: list[tuple[int, int, float]] = []
     stray_us = 0.0
     for event in events:
-        if event.cat not in _WORK:
+        if event.cat not in torch_trace.WORK:
             continue
-        call = calls.get(_correlation(event))
+        call, took_us = calls.get(event.args.correlation), float(event.dur)
         if call is None:
-            stray_us += event.dur
+            stray_us += took_us
         else:
-            start_ns = file.baseTimeNanoseconds + round(1e3 * call.ts)
-            rows.append((start_ns, call.tid if isinstance(call.tid, int) else -1, event.dur))
+            thread = call.tid if isinstance(call.tid, int) else -1
+            rows.append((file.base_ns + call.begin_ns, thread, took_us))
     rows.sort()
     marks = [
-        (file.baseTimeNanoseconds + round(1e3 * e.ts), round(1e3 * e.dur))
+        (file.base_ns + e.begin_ns, e.length_ns)
         for e in events
         if e.name == _RUN and e.cat == "user_annotation"  # its copy on the device has another
     ]
@@ -157,10 +133,6 @@ def read_launches(path: Path) -> Launches:
     )
 
 
-def _correlation(event: _Event) -> int:
-    return msgspec.json.decode(event.args, type=_Correlation).correlation
-
-
 def join(
     events: Events, zero_ns: int, launches: Launches, kernels: int
 ) -> tuple[RunTable | None, str | None]:
@@ -170,7 +142,7 @@ def join(
     table is None where no shift of the clock puts every run inside its mark.
     """
     count = len(launches.marks)
-    runs = run_events(events)[-count:]
+    runs = profile_events.run_events(events)[-count:]
     begin = zero_ns + events.ts[runs] * _TICK_NS
     least = int((launches.marks[:, 0] - begin).max()) - _TICK_NS
     most = int((launches.marks[:, 1] - begin - events.dur[runs] * _TICK_NS).min())
@@ -186,7 +158,8 @@ def join(
         row[row >= 0], launches.device_us[row >= 0], minlength=len(events)
     ).astype(np.float64)
     stray_us = launches.stray_us + float(launches.device_us[row < 0].sum())
-    table = tabulate(replace(events, device_us=device_us, stray_us=stray_us), kernels)
+    on_device = replace(events, device_us=device_us, stray_us=stray_us)
+    table = profile_events.tabulate(on_device, kernels)
     return table.take(np.arange(len(table.dur) - count, len(table.dur))), note if shift else None
 
 
@@ -196,7 +169,7 @@ def launching_events(events: Events, launches: Launches, zero_ns: int) -> IntArr
     A node's interval ends up to 2 µs later than its file says. A call of a thread that ran no node
     is looked for among the nodes of all threads.
     """
-    nodes = np.flatnonzero(events.label > EXECUTE)
+    nodes = np.flatnonzero(events.label > profile_events.EXECUTE)
     # a body's nodes start after the node that contains them, or with it and are shorter
     nodes = nodes[np.lexsort((-events.dur[nodes], events.ts[nodes]))]
     at = launches.start_ns - zero_ns

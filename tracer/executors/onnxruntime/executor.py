@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ _UNCALIBRATED = (
 class _Onnxruntime:
     settings = OrtSettings
     fallback = all_outputs.NodeKernels
+    optimized_model = staticmethod(sessions.optimized_model)
 
     def profile(
         self, model: Model, feedset: FeedSet, settings: OrtSettings, progress: Progress = silent
@@ -67,14 +68,13 @@ class _Onnxruntime:
         """
         model, folder = model.executed, Folder()
         with _running(model, feedset):
-            run = _record(model, feedset, settings, folder, progress)
-        return Profiled(run, SavedGraph(model, settings, run.kernels, folder))
+            run = _record(model, feedset, settings, folder.graph, progress)
+        return Profiled(run, _Optimized(model, settings, run.kernels, folder))
 
     @contextmanager
     def ready(
         self, model: Model, feedset: FeedSet, settings: OrtSettings
     ) -> Iterator[Callable[[], float]]:
-        """Opens a session and runs it once; inside the block a call times one inference, in µs."""
         model = model.executed
         with _running(model, feedset):
             factory = sessions.Factory.of(model, settings)
@@ -112,7 +112,6 @@ class _Onnxruntime:
 
     @contextmanager
     def stepping(self, model: Model, settings: OrtSettings) -> "Iterator[Stepper]":
-        """Opens a session; inside the block, each call runs one inference of any sizes."""
         model = model.executed
         with sessions.running(model):
             yield Stepper(model, settings)
@@ -121,7 +120,6 @@ class _Onnxruntime:
     def outputs(
         self, model: Model, settings: OrtSettings
     ) -> Iterator[Callable[[Feeds], Sequence[Any]]]:
-        """Opens a session; inside the block, each call runs it on feeds of any sizes."""
         model = model.executed
         with sessions.running(model):
             factory = sessions.Factory.of(model, settings)
@@ -134,16 +132,11 @@ class _Onnxruntime:
 
             yield run
 
-    def optimize(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> "SavedGraph":
-        """Returns the graph that onnxruntime runs, from one inference; raises as `profile`."""
+    def optimize(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> "_Optimized":
         model, folder = model.executed, Folder()
         with _running(model, feedset):
             kernels = recording.record_once(model, feedset, settings, folder.graph)
-        return SavedGraph(model, settings, kernels, folder)
-
-    def optimized_model(self, model: Model, settings: OrtSettings) -> AbstractContextManager[Model]:
-        """Yields the graph that a session runs. Raises the errors of a session."""
-        return sessions.optimized_model(model, settings)
+        return _Optimized(model, settings, kernels, folder)
 
     def tensors(self, model: Model, feedset: FeedSet, settings: OrtSettings) -> Tensors:
         """Returns the optimised graph's outputs, and the tensors of nodes without optimisation.
@@ -164,7 +157,7 @@ executor: OptimizingExecutor[Model, FeedSet, OrtSettings] = _Onnxruntime()
 
 
 def _record(
-    model: Model, feedset: FeedSet, settings: OrtSettings, folder: "Folder", progress: Progress
+    model: Model, feedset: FeedSet, settings: OrtSettings, saved: Path, progress: Progress
 ) -> Run:
     factory = sessions.Factory.of(model, settings)
     if len(model.nodes) + len(model.inputs) + len(model.graph.output) > _MANY:
@@ -177,7 +170,7 @@ def _record(
     empty = feeding.empty_runner(model, feedset.feeds, results, settings)
     bias = calibration.in_time(settings.threads)
     record = recording.Recording(
-        factory, feedset, folder.graph, progress, plain, empty, run_s,
+        factory, feedset, saved, progress, plain, empty, run_s,
         bias=bias or calibration.NONE,
         returning=feeding.compare_returning(factory, feedset.feeds, results, plain, empty),
     )  # fmt: skip
@@ -256,10 +249,8 @@ class _ProfiledSession:
 
     def read(self) -> RunTimes:
         """Reads and deletes the profile."""
-        path, labels = Path(self.session.end_profiling()), profile_events.Labels()
-        events = profile_events.read(path, labels)
-        path.unlink()
-        table = profile_events.tabulate(events, len(labels.kernels))
+        labels = profile_events.Labels()
+        table = profile_events.read_ended(self.session, labels)[1]
         rows = np.flatnonzero(self.counted[: len(table.dur)])
         model = self.plain.factory.model
         names = [kernel_nodes.original(model, label.name) for label in labels.kernels]
@@ -305,11 +296,11 @@ class Folder(TemporaryFolder):
     @property
     def graph(self) -> Path:
         """The file of the optimised graph; its weights lie in a file beside it."""
-        return self.path / "optimized.onnx"
+        return self.path / sessions.FILE
 
 
 @dataclass(frozen=True, slots=True)
-class SavedGraph:
+class _Optimized:
     """The graph in `folder` that onnxruntime runs for `model` with `settings`."""
 
     model: Model
@@ -347,14 +338,12 @@ class SavedGraph:
         )
 
     def replay(self, feedset: FeedSet, kernels: Sequence[Kernel], progress: Progress) -> FloatArray:
-        """Returns the time of one call of each kernel, run alone, as a share of a whole run."""
         pieces = replay.cut_kernels(self.model, self.folder.graph, feedset.feeds, kernels)
         return replay.shares(self.model, pieces, feedset, self.settings, progress)
 
     def replay_unfused(
         self, feedset: FeedSet, nodes: Sequence[Node], progress: Progress
     ) -> FloatArray:
-        """Returns the time of one call of each node, run alone, as a share of a whole run."""
         pieces = replay.cut_nodes(self.model, feedset.feeds, nodes)
         return replay.shares(self.model, pieces, feedset, self.settings, progress)
 

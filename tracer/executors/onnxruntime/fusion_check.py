@@ -31,15 +31,8 @@ from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import Value
 from tracer.limits import Limits
-from tracer.records.tensor_match import (
-    ANY_ORDER,
-    Candidates,
-    Evidence,
-    NumericTensor,
-    differs_clearly,
-    match,
-    numeric_tensor,
-)
+from tracer.records import tensor_match
+from tracer.records.tensor_match import Evidence, NumericTensor, match, numeric_tensor
 
 _MAIN = ""
 """The path of the main graph."""
@@ -122,7 +115,7 @@ def _wrong_outputs(
             continue
         scale = scales.of(name, model.scopes[0])
         step = 0.0 if scale is None else float(scale.step.max())
-        is_wrong = differs_clearly(ours, theirs, rounded, step)
+        is_wrong = tensor_match.differs_clearly(ours, theirs, rounded, step)
         if is_wrong and match(unfused, theirs, rounded) is not None:
             yield name
 
@@ -205,7 +198,7 @@ class _Comparer:
                 mark = self.optimized_marks[name] = _mark(tensor)
                 kind = self.optimized_kinds[name] = _kind(before.get(name), tensor, mark)
                 self.tensors.setdefault(kind, tensor)
-        self._candidates = Candidates(self.tensors, rounded)
+        self._candidates = tensor_match.Candidates(self.tensors, rounded)
         self.readings: dict[_Kind, dict[_Kind, int]] = {kind: {} for kind in self.tensors}
 
     def compare(self, tensors: Mapping[str, Any]) -> None:
@@ -241,7 +234,7 @@ class _Comparer:
             best = min(readings.values(), default=0)
             names = [n for other, how in readings.items() if how == best for n in members[other]]
             equal[kind] = tuple(sorted(names, key=places.__getitem__))
-            if best == ANY_ORDER:
+            if best == tensor_match.ANY_ORDER:
                 reordered.add(kind)
         return (
             {name: equal[kind] for name, kind in self.optimized_kinds.items()},

@@ -15,8 +15,8 @@ import os
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -77,20 +77,13 @@ class SavedNodes:
 
     def lacks(self, labels: Sequence[Label]) -> bool:
         """Returns whether a kernel of the CPU has the name and the operator of no node."""
+        names = {(self.name(node.proto.name), node.op_type) for node in self.nodes}
         own = (label for label in labels if environment.is_cpu(label.provider))
-        return any(not self.has(label) for label in own)
-
-    def has(self, label: Label) -> bool:
-        """Returns whether a kernel has the name and the operator of a node."""
-        return (self.name(label.name), label.op_type) in self._names
+        return any((self.name(label.name), label.op_type) not in names for label in own)
 
     def name(self, name: str) -> str:
         """Returns what a name has in common with that of the same node in the session profiled."""
         return unnumbered(name) if self.elsewhere else name
-
-    @cached_property
-    def _names(self) -> frozenset[tuple[str, str]]:
-        return frozenset((self.name(node.proto.name), node.op_type) for node in self.nodes)
 
 
 def kernels(
@@ -406,10 +399,16 @@ def serialize(model: Model) -> bytes:
     """
     proto = with_safe_names(model)
     if proto.ir_version >= IR_WITH_UNLISTED_WEIGHTS:
-        inputs = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in model.inputs]
-        del proto.graph.input[:]
-        proto.graph.input.extend(inputs)
+        list_inputs(proto, {value.name for value in model.inputs})
     return encoded(proto, model.name)
+
+
+def list_inputs(proto: onnx.ModelProto, names: Collection[str]) -> None:
+    """Takes inputs with other names, which are weights, out of the list of inputs."""
+    proto.ir_version = max(proto.ir_version, IR_WITH_UNLISTED_WEIGHTS)
+    kept = [deepcopy(value) for value in proto.graph.input if value.name in names]
+    del proto.graph.input[:]
+    proto.graph.input.extend(kept)
 
 
 def with_safe_names(model: Model) -> onnx.ModelProto:
@@ -417,8 +416,7 @@ def with_safe_names(model: Model) -> onnx.ModelProto:
 
     The metadata are left out: every session would read them again, and nothing asks for them.
     """
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model.proto)
+    proto = deepcopy(model.proto)
     proto.ClearField("metadata_props")
     for index, node in enumerate(node_protos(proto.graph)):
         node.name = safe(index)

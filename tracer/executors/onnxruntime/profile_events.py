@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -258,6 +259,14 @@ def read(path: Path, labels: Labels, may_be_cut: bool = False) -> Events:
         return found
     device_us, stray_us = device_us_by_event(device, table[:, 3], host)
     return replace(found, device_us=device_us, stray_us=stray_us)
+
+
+def read_ended(session: Any, labels: Labels) -> "tuple[Events, RunTable]":
+    """Ends the profile of a session; reads its file, which is removed, and tabulates its runs."""
+    path = Path(session.end_profiling())
+    events = read(path, labels)
+    path.unlink()
+    return events, tabulate(events, len(labels.kernels))
 
 
 def _decoded(lines: bytes, may_be_cut: bool) -> tuple[list[_Event], bool]:

@@ -30,10 +30,10 @@ from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.records import environment
-from tracer.records.counted_runs import MachineUse, counted_runs
+from tracer.records.counted_runs import counted_runs
 from tracer.records.trace import Kernel, Run
 from tracer.support.timing import SPINNING_S, Moment, RunTimer, elapsed_us
-from tracer.support.types import FloatArray, type_text
+from tracer.support.types import FloatArray
 
 MOST_EVENTS = 900_000
 """onnxruntime's profiler drops events beyond 1,000,000 without a warning."""
@@ -125,7 +125,8 @@ class Recording:
         kernels, order = self.kernels()
         samples = self._stack_chunks([table.self_us for table in self.tables])[:, order]
         bias = self._bias(kernels, self._bodies(order)) * [kernel.calls for kernel in kernels]
-        counted = counted_runs(np.array(self.wall.us), self._durations(), samples, self._use())
+        use = use_of(self.wall, self.profiled, self.began)
+        counted = counted_runs(np.array(self.wall.us), self._durations(), samples, use)
         uncertain = spread(self.factory.settings, samples[counted.profiled], bias, _TICK_US)
         if uncertain and counted.is_busy:
             uncertain = max(uncertain, _BUSY_SPREAD)
@@ -199,10 +200,7 @@ class Recording:
 
     def _read(self, session: Any) -> profile_events.RunTable:
         """Reads and deletes the profile of a session."""
-        path = Path(session.end_profiling())
-        events = profile_events.read(path, self.labels)
-        path.unlink()
-        table = profile_events.tabulate(events, len(self.labels.kernels))
+        events, table = profile_events.read_ended(session, self.labels)
         self.events_per_run = max(1, len(events) // max(1, len(table.dur)))
         return table
 
@@ -313,10 +311,6 @@ class Recording:
         """Returns the overhead of a call of each kernel, in which so many `bodies` run."""
         return np.array([self.bias.of(k, n) for k, n in zip(kernels, bodies, strict=True)])
 
-    def _use(self) -> MachineUse | None:
-        """Returns how busy the machine was; None where the system does not tell."""
-        return use_of(self.wall, self.profiled, self.began)
-
     def finish(self) -> Run:
         """Returns all chunks as one Run, the kernels in the order in which they first ran."""
         kernels, order = self.kernels()
@@ -335,7 +329,7 @@ class Recording:
         return Run(
             executor=EXECUTOR,
             batch=self.feedset.batch,
-            inputs={name: type_text(value) for name, value in self.feedset.feeds.items()},
+            inputs=self.feedset.types,
             wall_us=np.array(self.wall.us),
             instrumented_us=self._durations(),
             samples=samples.astype(np.float32),
@@ -352,7 +346,7 @@ class Recording:
             tick_us=_TICK_US,
             empty_us=np.array(self.empty_us) if self.empty_us else None,
             returning_us=math.nan if self.returning is None else self.returning.us(),
-            use=self._use(),
+            use=use_of(self.wall, self.profiled, self.began),
         )
 
     def _stack_chunks(self, tables: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:

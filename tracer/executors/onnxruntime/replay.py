@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,7 @@ from tracer.executors.settings import OrtSettings
 from tracer.graph import stored_weights, tensor_type
 from tracer.graph.model import Model, Node, bodies, encoded, expanded_keys
 from tracer.inputs.feedset import Feeds, FeedSet
+from tracer.interpreter.values import type_proto
 from tracer.records.trace import Kernel
 from tracer.support.timing import SPINNING_S, times_us
 from tracer.support.types import Array, FloatArray
@@ -198,15 +200,12 @@ def _pieces(
     weights = {tensor.name: tensor for tensor in proto.graph.initializer}
     for node in proto.graph.node:
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            tensor = weights[node.output[0]] = onnx.TensorProto()
-            tensor.CopyFrom(node.attribute[0].t)
+            tensor = weights[node.output[0]] = deepcopy(node.attribute[0].t)
             tensor.name = node.output[0]
     names = {n for each in nodes if each is not None for n in each.input if n} - set(weights)
     values = {name: feeds[name] for name in names if name in feeds}
     if intermediate := sorted(names - set(values)):
-        copy = onnx.ModelProto()
-        copy.CopyFrom(proto)
-        values |= all_outputs.runner(model, copy, intermediate)(feeds)
+        values |= all_outputs.runner(model, deepcopy(proto), intermediate)(feeds)
     folder = None if model.path is None else model.path.parent
     pieces: list[Piece | None] = []
     for each in nodes:
@@ -264,19 +263,13 @@ class Piece:
         """
         nodes = []
         for index in range(count):
-            node = type(self.node)()
-            node.CopyFrom(self.node)
+            node = deepcopy(self.node)
             node.name = f"copy{index}"
             node.input[:] = [self._copied(name, index % distinct) for name in self.node.input]
             node.output[:] = [f"{name}#{index}" if name else "" for name in self.node.output]
             nodes.append(node)
         stored, values = self._stored(min(count, distinct))
-        inputs = [
-            helper.make_tensor_value_info(
-                name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
-            )
-            for name, value in self.feeds.items()
-        ]
+        inputs = [helper.make_value_info(name, type_proto(v)) for name, v in self.feeds.items()]
         graph = helper.make_graph(nodes, "replay", inputs, [], stored)
         graph.output.add(name=next(name for name in nodes[-1].output if name))
         proto = helper.make_model(graph, opset_imports=self.opsets, ir_version=self.ir_version)
@@ -296,8 +289,7 @@ class Piece:
             for index in range(sets):
                 copied = self._copied(name, index)
                 if read is None:
-                    whole = onnx.TensorProto()
-                    whole.CopyFrom(tensor)
+                    whole = deepcopy(tensor)
                     whole.name = copied
                     if uses_external_data(tensor):
                         load_external_data_for_tensor(whole, str(self.folder))

@@ -3,8 +3,9 @@
 import io
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -21,13 +22,7 @@ from tracer.errors import InputError, ModelError, UsageError, out_of_memory, tel
 from tracer.executors.onnxruntime import kernel_nodes
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading, stored_weights
-from tracer.graph.model import (
-    IR_WITH_UNLISTED_WEIGHTS,
-    Model,
-    canonical_domain,
-    encoded,
-    node_protos,
-)
+from tracer.graph.model import Model, canonical_domain, encoded, node_protos
 from tracer.graph.provenance import pass_on_metadata
 from tracer.records import environment
 from tracer.support.temporary import TemporaryFolder, check_room
@@ -266,8 +261,7 @@ def find_crashing_node(model: Model, run: Callable[[Any], object]) -> None:
 
     def session_of_first(count: int) -> Any:
         """Opens the first `count` nodes; the outputs are the tensors that none of them reads."""
-        part = onnx.ModelProto()
-        part.CopyFrom(proto)
+        part = deepcopy(proto)
         graph = part.graph
         del graph.node[count:], graph.output[:]
         read = {name for node in graph.node for name in node.input}
@@ -373,7 +367,7 @@ def optimize(model: Model, settings: OrtSettings, folder: Path) -> onnx.ModelPro
     Factory.of(model, settings).open(optimized=folder / FILE)
     proto = onnx.load(folder / FILE, load_external_data=False)
     # folding adds weights to the inputs, and makes others needless
-    list_inputs(proto, {value.name for value in model.inputs})
+    kernel_nodes.list_inputs(proto, {value.name for value in model.inputs})
     # from names that are safe for onnxruntime to keys
     metadata, named = {node.key: node.proto.metadata_props for node in model.nodes}, set()
     for made in node_protos(proto.graph):
@@ -405,12 +399,3 @@ def keep_imports(proto: onnx.ModelProto, model: Model) -> None:
     del proto.opset_import[:]
     for domain, version in versions.items():
         proto.opset_import.add(domain=domain, version=version)
-
-
-def list_inputs(proto: onnx.ModelProto, names: Collection[str]) -> None:
-    """Takes inputs with other names, which are weights, out of the list of inputs."""
-    proto.ir_version = max(proto.ir_version, IR_WITH_UNLISTED_WEIGHTS)
-    kept = [value for value in proto.graph.input if value.name in names]
-    copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
-    del proto.graph.input[:]
-    proto.graph.input.extend(copies)

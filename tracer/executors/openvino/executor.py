@@ -30,7 +30,7 @@ from tracer.records import environment
 from tracer.records.trace import Kernel, Run
 from tracer.support.imports import require
 from tracer.support.timing import Moment, RunTimer, elapsed_us
-from tracer.support.types import FloatArray, type_text
+from tracer.support.types import FloatArray
 
 EXECUTOR = "openvino"
 _CONFIG = {
@@ -71,7 +71,7 @@ class _OpenVino:
             Run(
                 executor=EXECUTOR,
                 batch=feedset.batch,
-                inputs={name: type_text(value) for name, value in feedset.feeds.items()},
+                inputs=feedset.types,
                 wall_us=np.array(walls.us),
                 instrumented_us=np.array(recorded.us),
                 samples=session.samples(),
@@ -94,7 +94,6 @@ class _OpenVino:
     def ready(
         self, model: Model, feedset: FeedSet, settings: MeasuringSettings
     ) -> Iterator[Callable[[], float]]:
-        """Compiles the model and runs it; a call then times one inference, in µs."""
         with _running(model, feedset.feeds):
             yield partial(elapsed_us, _request(model.executed, feedset.feeds, settings)[1])
 
@@ -113,7 +112,6 @@ class _OpenVino:
     def outputs(
         self, model: Model, settings: MeasuringSettings
     ) -> Iterator[Callable[[Feeds], Sequence[Any]]]:
-        """Compiles the model; inside the block, each call runs it on feeds of any sizes."""
         with _running(model, {}):
             request = _compiled(model.executed, settings).create_infer_request()
             yield partial(_results, model, request)

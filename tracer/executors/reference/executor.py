@@ -24,7 +24,6 @@ from tracer.limits import Limits
 from tracer.records.trace import Kernel, NodeValues, Run
 from tracer.support.timing import elapsed_us
 from tracer.support.tolerance import Difference, Tolerance
-from tracer.support.types import type_text
 
 EXECUTOR = "reference"
 
@@ -108,7 +107,7 @@ class _Reference:
         run = Run(
             executor=EXECUTOR,
             batch=feedset.batch,
-            inputs=input_types(feedset.feeds),
+            inputs=feedset.types,
             wall_us=np.array(wall),
             instrumented_us=np.array(instrumented),
             samples=times.reshape(settings.runs, len(kernels)),
@@ -126,7 +125,6 @@ class _Reference:
     def ready(
         self, model: Model, feedset: FeedSet, settings: ReferenceSettings
     ) -> Iterator[Callable[[], float]]:
-        """Prepares the model and runs it once; a call then times one inference, in µs."""
         interpreter = _interpreter(model, settings)
         once = partial(interpreter.run, None, dict(feedset.feeds))
         once()
@@ -163,12 +161,10 @@ class _Reference:
     def outputs(
         self, model: Model, settings: ReferenceSettings
     ) -> Iterator[Callable[[Feeds], Sequence[Any]]]:
-        """Prepares the model; inside the block, each call runs it on feeds of any sizes."""
         interpreter = _interpreter(model, settings)
         yield partial(interpreter.run, None)
 
     def tensors(self, model: Model, feedset: FeedSet, settings: ReferenceSettings) -> Tensors:
-        """Returns the outputs and the tensors of one inference."""
         recorder = TensorRecorder()
         interpreter = _interpreter(model, settings, [recorder])
         return Tensors(interpreter.run(None, feedset.feeds), recorder.tensors)
@@ -213,11 +209,6 @@ def kernel(record: NodeRecord, calls: float) -> Kernel:
         calls=calls,
         varying=varying,
     )
-
-
-def input_types(feeds: Feeds) -> dict[str, str]:
-    """Returns the type of every input by name."""
-    return {name: type_text(value) for name, value in feeds.items()}
 
 
 executor: TensorExecutor[Model, FeedSet, ReferenceSettings] = _Reference()

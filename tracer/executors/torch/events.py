@@ -87,7 +87,7 @@ def _spans(event: Any) -> Iterator[Span]:
     if name == _MEMORY:
         yield Span(Kind.MEMORY, name, start, start, thread, nbytes=event.nbytes())
         return
-    kind, shown, origin = Kind.FORWARD, name, event.sequence_nr()
+    kind, shown = Kind.FORWARD, name
     if name.startswith(MODULE):
         kind, shown = Kind.MODULE, name.removeprefix(MODULE)
     elif name.startswith(PHASE):
@@ -98,15 +98,9 @@ def _spans(event: Any) -> Iterator[Span]:
         return
     elif event.is_user_annotation() and not name.startswith(_OPTIMIZER):
         kind = Kind.RANGE
-    yield Span(
-        kind,
-        shown,
-        start,
-        event.end_ns(),
-        thread,
-        origin if origin >= 0 else None,
-        inputs=tensor_types(event.shapes(), event.dtypes()),
-    )
+    origin = event.sequence_nr() if event.sequence_nr() >= 0 else None
+    inputs = tensor_types(event.shapes(), event.dtypes())
+    yield Span(kind, shown, start, event.end_ns(), thread, origin, inputs=inputs)
 
 
 def _works(events: Iterable[Any], host: Iterable[Any]) -> Iterator[Work]:
@@ -122,14 +116,9 @@ def _works(events: Iterable[Any], host: Iterable[Any]) -> Iterator[Work]:
             continue
         if event.is_user_annotation():  # a range of the host, over the kernels inside it
             continue
-        yield Work(
-            name,
-            event.start_ns(),
-            event.end_ns(),
-            event.device_resource_id(),
-            event.linked_correlation_id(),
-            launches.get(event.correlation_id()),
-        )
+        stream, operator = event.device_resource_id(), event.linked_correlation_id()
+        launch = launches.get(event.correlation_id())
+        yield Work(name, event.start_ns(), event.end_ns(), stream, operator, launch)
 
 
 class Marking(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -153,7 +142,7 @@ class Marking(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not func.is_view:
             flops = 0 if formula is None else formula(*args, **arguments, out_val=results)
             read, written = _bytes_moved(func, args, arguments, results)
-            floats = (t.dtype for t in _tensors([args, arguments]) if t.dtype.is_floating_point)
+            floats = (t.dtype for t in tensors_in([args, arguments]) if t.dtype.is_floating_point)
             kind = str(next(floats, torch.float32)).removeprefix("torch.")
             if flops or read or written:
                 work = (_name(func), kind, flops, read, written)
@@ -185,14 +174,15 @@ def _bytes(values: Any) -> int:
     """Returns the bytes of all tensors in `values`, one that occurs twice once."""
     sizes = {
         (t.data_ptr(), t.nbytes): min(t.nbytes, t.untyped_storage().nbytes())
-        for t in _tensors(values)
+        for t in tensors_in(values)
         if t.layout == torch.strided
     }
     return sum(sizes.values())
 
 
-def _tensors(values: Any) -> Iterator[torch.Tensor]:
-    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
+def tensors_in(values: Any) -> list[torch.Tensor]:
+    """Returns the tensors in what modules and operators take and return."""
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def _name(func: Any) -> str:

@@ -21,13 +21,15 @@ from tracer.executors.calls import RANGE, Calls, DeviceUse, described
 from tracer.executors.eager import Arrays, EagerExecutor, Overhead, failing_clearly
 from tracer.executors.registry import CountingExecutor, Works
 from tracer.executors.settings import EagerSettings
-from tracer.executors.torch.events import MODULE, PHASE, RUN, Marking, runs, work_by_row
+from tracer.executors.torch.events import MODULE, PHASE, RUN, Marking, runs, tensors_in, work_by_row
 from tracer.support.timing import RunTimer, elapsed_us, times_us
 
 _CHAIN_LENGTH = 200
 _CHAIN_RUNS = 10
 _CHAIN_TURNS = 5
 Loss: TypeAlias = Callable[[Any], torch.Tensor]
+mark: Callable[[str], Any] = _RecordFunctionFast
+"""Returns a context that the profiler records by a name; cheap without a profiler."""
 _LEARNING_RATE = 1e-3
 _SESSION_SPANS = 100_000
 """Most spans of one session of the profiler: some 100 MB."""
@@ -41,14 +43,16 @@ def loss_for(outputs: Any, settings: EagerSettings) -> Loss | None:
     """
     if not settings.backward:
         return None
-    if not any(leaf.requires_grad for leaf in _tensors(outputs)):
+    if not any(leaf.requires_grad for leaf in tensors_in(outputs)):
         raise UsageError(
             "no output of the model has a gradient",
             "Leave --backward out, or let a parameter require its gradient.",
         )
     if settings.loss != "cross-entropy":
-        return lambda results: reduce(add, (t.sum() for t in _tensors(results) if t.requires_grad))
-    first = _tensors(outputs)[0]
+        return lambda results: reduce(
+            add, (t.sum() for t in tensors_in(results) if t.requires_grad)
+        )
+    first = tensors_in(outputs)[0]
     if first.dim() < 2 or not first.requires_grad:
         raise UsageError(
             f"cross-entropy needs an output [N, classes, …], and the first is {described(first)}",
@@ -57,12 +61,7 @@ def loss_for(outputs: Any, settings: EagerSettings) -> Loss | None:
     random = torch.Generator().manual_seed(settings.seed)
     shape = (first.shape[0], *first.shape[2:])
     targets = torch.randint(first.shape[1], shape, generator=random).to(first.device)
-    return lambda results: torch.nn.functional.cross_entropy(_tensors(results)[0], targets)
-
-
-def _tensors(outputs: Any) -> list[torch.Tensor]:
-    leaves = torch.utils._pytree.tree_leaves(outputs)
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return lambda results: torch.nn.functional.cross_entropy(tensors_in(results)[0], targets)
 
 
 def optimizer_for(model: torch.nn.Module, settings: EagerSettings) -> torch.optim.Optimizer | None:
@@ -163,10 +162,8 @@ class _Recording:
     use: DeviceUse = field(default_factory=DeviceUse)
     memory: tuple[str, ...] = ()
 
-    @property
-    def timed(self) -> Callable[[], float]:
-        """Makes an undisturbed run and returns its time, µs."""
-        return self.step.timed
+    def timed(self) -> float:
+        return self.step.timed()
 
     def observe(self) -> None:
         """Records types and memory in a run of its own, and counts the spans of a run."""
@@ -192,7 +189,6 @@ class _Recording:
                 row.peak_bytes = row.peak_bytes or 0
 
     def most_runs(self) -> int:
-        """Returns the most runs of one session."""
         return _SESSION_SPANS // max(1, self.spans_per_run)
 
     def runs(self, count: int) -> RunTimer:
@@ -289,7 +285,6 @@ class _Torch(_Eager):
     compiled = _Compiled()
 
     def parameters(self, model: torch.nn.Module) -> Iterator[tuple[str, int, bytes]]:
-        """Yields name, number of elements and content of each parameter, a shared one once."""
         for name, parameter in model.named_parameters():
             flat = parameter.detach().cpu().contiguous().reshape(-1)
             yield name, parameter.numel(), flat.view(torch.uint8).numpy().tobytes()
@@ -301,11 +296,6 @@ class _Torch(_Eager):
             with recorded_events() as recorded, Marking():
                 recording.step.timed()
         return work_by_row(runs(recorded)[0])
-
-
-def mark(name: str) -> Any:
-    """Returns a context that the profiler records as `name`; cheap without a profiler."""
-    return _RecordFunctionFast(name)
 
 
 def phase(name: str) -> Any:

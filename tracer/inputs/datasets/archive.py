@@ -4,6 +4,7 @@ An .npz file may have labels (`y` or `labels`) and expected outputs as well. The
 format for test data.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from tracer.errors import InputError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.inputs import feedset
-from tracer.inputs.datasets.batch import Batch, SampleLayout, find_start
+from tracer.inputs.datasets.batch import Batch, SampleLayout, parts_from
 from tracer.inputs.sizes import batch_of
 from tracer.text import suggest
 
@@ -51,7 +52,7 @@ class Archive:
             arrays = [m.read_all(stream) for m, stream in zip(shared, streams, strict=True)]
         common = dict(zip(self.shared, arrays, strict=True))
         if not self.inputs:
-            shapes = {name: array.shape for name, array in common.items()}
+            shapes = feedset.FeedSet(common, None).shapes
             yield Batch(common, batch_of(self.model, shapes) or 1)
             return
         members = self._with_rows()
@@ -160,13 +161,12 @@ class TestDataFolders:
 
     def pieces(self, rows: int, first: int = 0) -> Iterator[Batch]:
         """Yields one batch per folder, whatever `rows`; the first may begin inside its folder."""
-        begun, skipped = find_start(first, self.sizes or ()) if first else (0, 0)
-        for path in self.paths[begun:]:
+        sizes = itertools.repeat(1) if self.sizes is None else self.sizes
+        for path, skipped in parts_from(first, zip(self.paths, sizes, strict=False)):
             feeds = feedset.read_feeds(self.model, path)
             outputs = feedset.read_outputs(self.model, path)
             if not self.layout.rows:
-                shapes = {name: v.shape for name, v in feeds.items() if hasattr(v, "shape")}
-                size = batch_of(self.model, shapes) or 1
+                size = batch_of(self.model, feedset.FeedSet(feeds, None).shapes) or 1
             else:
                 tensors = {**{n: v for n, v in feeds.items() if n in self.layout.rows}, **outputs}
                 counts = {name: _rows(value) for name, value in tensors.items()}
@@ -176,7 +176,6 @@ class TestDataFolders:
                 size = next(iter(counts.values())) or 0
             batch = Batch(feeds, size, None, outputs or None)
             yield batch.part(skipped, batch.size, self.layout.rows)
-            skipped = 0
 
 
 def _rows(value: Any) -> int | None:

@@ -1,11 +1,9 @@
 """Batches of samples: cut, padded, and regrouped to a batch size."""
 
-import bisect
-import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +15,7 @@ from tracer.inputs.feedset import Feeds
 from tracer.inputs.sizes import batch_axes
 from tracer.support.types import Array
 
+_Source = TypeVar("_Source")
 LABELS = ("labels", "label", "y", "cls")
 """Names of a label, best first."""
 _ONLY_INPUT = ("x", "image", "img")
@@ -248,11 +247,15 @@ def image_input(name: str, model: Model) -> str:
     return value.name
 
 
-def find_start(first: int, sizes: Iterable[int]) -> tuple[int, int]:
-    """Returns which of the sources of these `sizes` holds sample `first`, and its place there."""
-    ends = list(itertools.accumulate(sizes))
-    source = bisect.bisect_right(ends, first)
-    return source, first - (ends[source - 1] if source else 0)
+def parts_from(first: int, sources: Iterable[tuple[_Source, int]]) -> Iterator[tuple[_Source, int]]:
+    """Yields what holds sample `first`, with its place there, and what follows, with 0.
+
+    `sources` come with the number of their samples.
+    """
+    for source, size in sources:
+        if first < max(size, 1):
+            yield source, first
+        first = max(0, first - size)
 
 
 def _stack(samples: list[Sample]) -> Batch:

@@ -14,7 +14,7 @@ from tracer.errors import InputError, refusing
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.inputs.datasets import images
-from tracer.inputs.datasets.batch import Sample, SampleReader, find_start, image_input
+from tracer.inputs.datasets.batch import Sample, SampleReader, image_input, parts_from
 
 _SUFFIXES = frozenset((".jpeg", ".jpg", ".png", ".bmp", ".pgm", ".ppm", ".tif", ".tiff", ".webp"))
 _SPLITS = {"train": ("train",), "test": ("val", "test", "validation")}
@@ -59,13 +59,12 @@ class FolderImages(SampleReader):
 
     def read_samples(self, rows: int, first: int) -> Iterator[Sample]:
         """Yields images, uint8 [C, H, W] in the sizes of the input, and classes, int64."""
-        begun, skipped = find_start(first, (len(folder.names) for folder in self.folders))
-        for folder in self.folders[begun:]:
+        folders = ((folder, len(folder.names)) for folder in self.folders)
+        for folder, skipped in parts_from(first, folders):
             for number in range(skipped, len(folder.names)):
                 pixels = images.fit_declared(images.read(folder.file(number)), self.declared)
                 label = None if folder.labels is None else np.asarray(folder.labels[number])
                 yield Sample({self.name: pixels[0]}, label)
-            skipped = 0
 
 
 def open_image_folder(path: Path, model: Model, split: str) -> FolderImages:

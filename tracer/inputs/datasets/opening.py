@@ -33,10 +33,6 @@ SPLITS = ("test", "train")
 _SPEC = re.compile(
     rf"(?P<base>.+?)(?::(?P<split>{'|'.join(SPLITS)}))?(?:\*(?P<times>[0-9]{{1,9}}))?"
 )
-__all__ = [
-    "DEFAULT_FOLDER", "SPLITS", "Batch", "Dataset", "names", "open_dataset", "open_files",
-    "reopened", "without_split",
-]  # fmt: skip
 
 
 def open_dataset(

@@ -13,7 +13,7 @@ import numpy as np
 from tracer.errors import InputError, refusing
 from tracer.graph.model import Model
 from tracer.inputs.datasets import images
-from tracer.inputs.datasets.batch import Fields, Sample, SampleReader, choose_fields
+from tracer.inputs.datasets.batch import Fields, Sample, SampleReader, choose_fields, parts_from
 from tracer.support.imports import require
 from tracer.support.types import Array
 
@@ -43,18 +43,16 @@ class ParquetRows(SampleReader):
     def read_samples(self, rows: int, first: int) -> Iterator[Sample]:
         """Yields rows from number `first` on; reads no row group before that of `first`."""
         rows = min(rows, _DECODED)
-        for path, groups in zip(self.paths, self.groups, strict=True):
-            for number, count in enumerate(groups):
-                rest, first = first, max(0, first - count)
-                if rest >= count:
-                    continue
-                with _opened(path) as file:
-                    for table in file.iter_batches(rows, [number], self.fields.names):
-                        passed = min(rest, table.num_rows)
-                        rest -= passed
-                        part = table.slice(passed)
-                        if part.num_rows:
-                            yield from self._rows(path, part)
+        files = zip(self.paths, self.groups, strict=True)
+        groups = (((path, i), rows) for path, own in files for i, rows in enumerate(own))
+        for (path, number), rest in parts_from(first, groups):
+            with _opened(path) as file:
+                for table in file.iter_batches(rows, [number], self.fields.names):
+                    passed = min(rest, table.num_rows)
+                    rest -= passed
+                    part = table.slice(passed)
+                    if part.num_rows:
+                        yield from self._rows(path, part)
 
     def _rows(self, path: Path, table: Any) -> Iterator[Sample]:
         """Yields the rows of a pyarrow.RecordBatch."""

@@ -106,8 +106,8 @@ class TarSamples(batch.SampleReader):
 
     def read_samples(self, rows: int, first: int) -> Iterator[batch.Sample]:
         """Yields samples from number `first` on, at which it begins to read."""
-        begun, skipped = batch.find_start(first, map(len, self.places))
-        for path, places in zip(self.paths[begun:], self.places[begun:], strict=True):
+        tars = zip(zip(self.paths, self.places, strict=True), map(len, self.places), strict=True)
+        for (path, places), skipped in batch.parts_from(first, tars):
             for _, members in _grouped(path, places[skipped]):
                 for name in self.fields.names:
                     if name not in members:
@@ -126,7 +126,6 @@ class TarSamples(batch.SampleReader):
                     inputs[name] = np.asarray(images.fit_declared(pixels, declared)[0])
                 label = self.fields.label
                 yield batch.Sample(inputs, None if label is None else members[label].label())
-            skipped = 0
 
 
 def open_tars(paths: Sequence[Path], model: Model) -> TarSamples:

@@ -3,14 +3,13 @@
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from tracer.errors import InputError, TracerError
+from tracer.errors import InputError
 from tracer.graph.model import Model
 from tracer.graph.tensor_type import TensorType
 from tracer.inputs.datasets import images
@@ -54,7 +53,7 @@ class UserSamples(SampleReader):
 
     def read_samples(self, rows: int, first: int) -> Iterator[Sample]:
         """Yields samples; those before `first` are read and dropped if only that finds it."""
-        with _errors_naming(self.spec, self.file):
+        with imports.naming_user_code(f"data {self.spec}", self.file):
             for number, sample in enumerate(_values(self.spec, self.make(), first), first):
                 where, values = f"{self.spec}: sample {number:,}", _by_field(sample)
                 missing = [name for name in self.fields.names if name not in values]
@@ -87,7 +86,7 @@ def open_user_samples(spec: str, model: Model, home: Path) -> UserSamples:
     has_samples = hasattr(named, "__iter__") or _is_by_number(named)
     is_maker = callable(named) and (isinstance(named, type) or not has_samples)
     make = named if is_maker else lambda: named
-    with _errors_naming(spec, file):
+    with imports.naming_user_code(f"data {spec}", file):
         made = make()
         if isinstance(made, Iterator) and made is make():
             raise InputError(f"{spec}: an iterator, which can be read only once", _FORM)
@@ -161,14 +160,3 @@ def _array(where: str, value: Any) -> Array:
     if array.dtype.hasobject:
         raise InputError(f"{where} has a {type(value).__name__}, which is no array", _FORM)
     return array
-
-
-@contextmanager
-def _errors_naming(spec: str, file: Path) -> Iterator[None]:
-    """Turns whatever the user's code raises into an InputError that names its file and line."""
-    try:
-        yield
-    except TracerError:  # already names the problem
-        raise
-    except (Exception, SystemExit) as error:
-        raise imports.user_code_error(f"data {spec}", file, error) from error
