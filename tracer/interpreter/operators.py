@@ -16,6 +16,7 @@ from tracer import limits
 from tracer.errors import ModelError, UsageError
 from tracer.graph import element_types, user_operators
 from tracer.graph.model import Node, canonical_domain
+from tracer.graph.operators import MICROSOFT as MICROSOFT
 from tracer.graph.tensor_type import TensorType
 from tracer.graph.user_operators import Operators, UserOperators
 from tracer.interpreter import ops, values
@@ -28,8 +29,8 @@ _SMALL = 1 << 20
 """Bytes that are kept whatever they are computed from."""
 _MOST = 1 << 29
 """Bytes that one model keeps: the floats of large integer weights take four times their memory."""
-MICROSOFT = "com.microsoft"
-"""The domain of onnxruntime's own operators."""
+Ints = Sequence[int] | None
+"""An attribute of integers; None where it is left out."""
 Function = Callable[..., Any]
 _Function = TypeVar("_Function", bound=Function)
 _Result = TypeVar("_Result")

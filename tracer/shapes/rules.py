@@ -9,7 +9,7 @@ import onnx
 from tracer.graph import operators
 from tracer.graph.model import Node
 from tracer.graph.tensor_type import Dim, TensorType
-from tracer.interpreter.numeric.tensors import nonnegative_axis
+from tracer.interpreter.numeric.tensors import nonnegative_axes, nonnegative_axis
 from tracer.interpreter.ops.matmul import einsum_shape
 from tracer.interpreter.ops.resize import resized_sizes
 from tracer.shapes import fused
@@ -151,8 +151,7 @@ def _convolved_back(known: Known) -> Outputs:
 @_STANDARD("Resize", "Upsample")
 def _resized(known: Known) -> Outputs:
     shape = known.sizes(0)
-    axes = [nonnegative_axis(axis, len(shape)) for axis in known.integers("axes")]
-    axes = axes or list(range(len(shape)))
+    axes = nonnegative_axes(known.integers("axes") or None, len(shape))
     sources = [size for size in (shape[axis] for axis in axes) if isinstance(size, int)]
     scales, sizes = _scales(known), known.value(3)
     if len(sources) < len(axes) or (scales is None and sizes is None):

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from tracer.interpreter.compiled_code import INTEGERS, READ, WRITTEN, entry, task
-from tracer.interpreter.kernels.argument_types import floats, integers
+from tracer.interpreter.kernels.argument_types import emitted, floats, integers
 from tracer.interpreter.kernels.machine_code import REGISTER, VECTORS, Vectors, helper
 
 _INT = types.intp
@@ -115,19 +114,17 @@ def _taps(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return context.get_dummy_value()
 
 
-@intrinsic
-def _taps_of(
+@emitted
+def taps(
     typingctx: Any, source: Any, base: Any, offsets: Any, weights: Any, first: Any, depth: Any,
     out: Any, target: Any,
 ) -> Any:  # fmt: skip
+    """Writes to `out[target:]` the STRETCH sums of `weights[first + k] * source[offsets[k] + base:]`.
+
+    Arrays are flat and contiguous; nothing is checked.
+    """
     i = types.intp
     return types.void(source, i, offsets, weights, i, i, out, i), _taps
-
-
-taps: Any = _taps_of
-"""(source, base, offsets, weights, first, depth, out, target): writes to `out[target:]` the
-STRETCH sums of `weights[first + k] * source[offsets[k] + base:]`. Arrays are flat and contiguous;
-nothing is checked."""
 
 
 @helper(types.void(_READ, _INT, _INT, _INT, _INT, _INT, _INT, _WRITE, _INT, _INT))

@@ -268,7 +268,8 @@ def qlinear_mul(
     B_zero_point: Array | None, C_scale: Array, C_zero_point: Array | None = None,
 ) -> Array:  # fmt: skip
     """A B: the exact product of integers, scaled to quanta of the result and rounded once."""
-    product = _centred(A, A_zero_point) * _centred(B, B_zero_point)
+    left = A.astype(np.float32) - _number(A_zero_point)
+    product = left * (B.astype(np.float32) - _number(B_zero_point))
     return _rounded(product * np.float32(A_scale * B_scale / C_scale), C_zero_point, A.dtype)
 
 
@@ -382,10 +383,8 @@ def qlinear_softmax(
     moved = np.moveaxis(X, axis, -1) if opset >= _PER_ROW else X
     last = -1 if opset >= _PER_ROW else axis
     rows = moved.reshape(math.prod(moved.shape[:last]), -1)
-    scale, most = (
-        float(X_scale.item()),
-        math.log(np.finfo(np.float32).max / np.float32(rows.shape[1])),
-    )
+    scale = float(X_scale.item())
+    most = math.log(np.finfo(np.float32).max / np.float32(rows.shape[1]))
     raised = (np.arange(256) - 255 + max(0.0, most - _RESERVE) / scale) * scale
     exponentials: Array = np.exp(raised).astype(np.float32)
     # the largest of a row has the last place, whatever the type
@@ -396,19 +395,12 @@ def qlinear_softmax(
     return np.moveaxis(out, -1, axis) if opset >= _PER_ROW else out
 
 
-def _centred(x: Array, zero_point: Array | None) -> Array:
-    """Returns x minus its zero point, exact in float32."""
-    wide = x.astype(np.float32)
-    return wide if zero_point is None else wide - zero_point.astype(np.float32)
-
-
 def _rounded(quanta: Array, zero_point: Array | None, dtype: np.dtype[Any]) -> Array:
     """Adds the zero point and rounds: a half goes to the even integer of the result.
 
     QuantizeLinear rounds before it adds, and may return the other neighbour of a half.
     """
-    shifted = quanta if zero_point is None else quanta + zero_point.astype(np.float32)
-    return rounded(np.asarray(shifted, np.float32), None, dtype)
+    return rounded(np.asarray(quanta + _number(zero_point), np.float32), None, dtype)
 
 
 def _quantized(real: Array, scale: Array, zero_point: Array | None, like: Array) -> Array:

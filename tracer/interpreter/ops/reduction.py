@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter.numeric.tensors import nonnegative_axis, widened
+from tracer.interpreter.numeric.tensors import nonnegative_axes, widened
 from tracer.interpreter.operators import operator
 from tracer.support.types import Array
 
@@ -166,9 +166,7 @@ def top_k_1(X: Array, *, axis: int = -1, k: int) -> tuple[Array, Array]:
 
 
 def _fold(fold: Fold, data: Array, axes: Sequence[int] | None, keepdims: int) -> Array:
-    dims = (
-        tuple(range(data.ndim)) if not axes else tuple(nonnegative_axis(a, data.ndim) for a in axes)
-    )
+    dims = tuple(nonnegative_axes(axes or None, data.ndim))
     folded = np.asarray(fold(data, dims))
     return folded if keepdims else np.squeeze(folded, dims)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.numeric.tensors import flat, nonnegative_axis
+from tracer.interpreter.numeric.tensors import flat, nonnegative_axes
 from tracer.interpreter.operators import operator, parameters_of
 from tracer.support.types import Array
 
@@ -87,7 +87,7 @@ def resize(
 ) -> Array:  # fmt: skip
     """Resizes X by scales or to sizes of its axes."""
     method = ResizeMethod(**attributes)
-    dims = list(range(X.ndim)) if axes is None else [nonnegative_axis(a, X.ndim) for a in axes]
+    dims = nonnegative_axes(axes, X.ndim)
     sources = [X.shape[dim] for dim in dims]
     factors, out = resized_sizes(sources, scales, sizes, keep_aspect_ratio_policy)
     if min(factors, default=1) <= 0:

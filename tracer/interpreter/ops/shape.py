@@ -7,7 +7,7 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.numeric.tensors import nonnegative_axis
+from tracer.interpreter.numeric.tensors import nonnegative_axes, nonnegative_axis
 from tracer.interpreter.operators import NodeContext, operator
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
@@ -222,9 +222,7 @@ def pad(
     *, mode: str = "constant",
 ) -> Array:  # fmt: skip
     """Lengthens axes at both ends; a negative width shortens."""
-    dims = (
-        list(range(data.ndim)) if axes is None else [nonnegative_axis(a, data.ndim) for a in axes]
-    )
+    dims = nonnegative_axes(axes, data.ndim)
     fill = np.zeros((), data.dtype) if constant_value is None else constant_value.reshape(-1)[0]
     widths = [(0, 0)] * data.ndim
     for number, axis in enumerate(dims):
