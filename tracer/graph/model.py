@@ -280,21 +280,22 @@ def encoded(proto: Message, name: str, *, sorted_maps: bool = False) -> bytes:
         ) from error
 
 
-def expanded_keys(
-    proto: onnx.ModelProto, functions: Sequence[onnx.FunctionProto] = ()
-) -> tuple[str, ...]:
-    """Returns a unique key per node in the order of `Model.nodes`, with calls expanded in place.
+def expanded_keys(proto: onnx.ModelProto) -> tuple[str, ...]:
+    """Returns a unique key per node in the order of `Model.nodes`.
 
     A key is the node's name if it is unique in its graph, else `OpType_<index>`. The keys of its
     outer nodes precede it: `call/inner`, and `If_3.then_branch/inner` for a body.
     """
-    return tuple(key for key, _ in expansion(proto, functions))
+    return tuple(key for key, _ in expansion(proto, ()))
 
 
 def expansion(
     proto: onnx.ModelProto, functions: Sequence[onnx.FunctionProto]
 ) -> Iterator[tuple[str, tuple[onnx.NodeProto, ...]]]:
-    """Yields the key of every node, and the function calls around it, innermost first."""
+    """Yields the key of every node, and the function calls around it, innermost first.
+
+    Calls of `functions` are expanded in place.
+    """
     called = {signature(function): function.node for function in functions}
     taken: set[str] = set()
 

@@ -30,7 +30,8 @@ _SMALL = 1 << 20
 _MOST = 1 << 29
 """Bytes that one model keeps: the floats of large integer weights take four times their memory."""
 Ints = Sequence[int] | None
-"""An attribute of integers; None where it is left out."""
+Floats = Sequence[float] | None
+"""Attributes of several numbers; None where they are left out."""
 Function = Callable[..., Any]
 _Function = TypeVar("_Function", bound=Function)
 _Result = TypeVar("_Result")

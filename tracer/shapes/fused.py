@@ -69,6 +69,18 @@ def transposed(
     return (shape[0], sizes[rank] * known.integer("group", 1), *cropped)
 
 
+RULES("CDist")(lambda known: [known.typed(0, (known.sizes(0)[0], known.sizes(1)[0]))])
+RULES("DequantizeLinear")(lambda known: [known.typed(1, known.shape(0))])
+RULES("NGramRepeatBlock")(lambda known: [known.type_of(1)])
+RULES("QLinearAdd", "QLinearMul")(
+    lambda known: [known.typed(0, broadcast(known.shape(0), known.shape(3)))]
+)
+RULES("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")(
+    lambda known: [known.type_of(0), None, None, known.type_of(0)]
+)
+RULES("WordConvEmbedding")(lambda known: [known.typed(3, (known.sizes(0)[0], known.sizes(1)[0]))])
+
+
 @RULES("MaxpoolWithMask", "NhwcMaxPool")
 def _largest(known: Known) -> Outputs:
     last = known.node.op_type == "NhwcMaxPool"
@@ -85,11 +97,6 @@ def _cropped_regions(known: Known) -> Outputs:
 def _convolved_back(known: Known) -> Outputs:
     pads = known.numbers(2) if known.has(2) else None
     return [known.typed(0, transposed(known, pads, None))]
-
-
-@RULES("QLinearAdd", "QLinearMul")
-def _of_two(known: Known) -> Outputs:
-    return [known.typed(0, broadcast(known.shape(0), known.shape(3)))]
 
 
 @RULES("QLinearWhere")
@@ -157,26 +164,6 @@ def _quantized(known: Known) -> Outputs:
     return [known.typed(2, shape) if known.has(2) else TensorType("uint8", shape)]
 
 
-@RULES("DequantizeLinear")
-def _dequantized(known: Known) -> Outputs:
-    return [known.typed(1, known.shape(0))]
-
-
-@RULES("CDist")
-def _distances(known: Known) -> Outputs:
-    return [known.typed(0, (known.sizes(0)[0], known.sizes(1)[0]))]
-
-
-@RULES("WordConvEmbedding")
-def _words(known: Known) -> Outputs:
-    return [known.typed(3, (known.sizes(0)[0], known.sizes(1)[0]))]
-
-
-@RULES("NGramRepeatBlock")
-def _scores(known: Known) -> Outputs:
-    return [known.type_of(1)]
-
-
 @RULES("GatherND")
 def _picked(known: Known) -> Outputs:
     table, indices = known.sizes(0), known.sizes(1)
@@ -217,11 +204,6 @@ def _padded(known: Known) -> Outputs:
     around = zip(shape, pads[: len(shape)], pads[len(shape) :], strict=True)
     sizes = tuple(s + b + a if isinstance(s, int) else None for s, b, a in around)
     return [known.typed(0, sizes)]
-
-
-@RULES("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
-def _sum_and_normalised(known: Known) -> Outputs:
-    return [known.type_of(0), None, None, known.type_of(0)]
 
 
 @RULES("EmbedLayerNormalization", "QEmbedLayerNormalization")

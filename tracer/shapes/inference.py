@@ -47,8 +47,7 @@ def infer(model: Model, shapes: Shapes) -> TensorTypes:
     contradicts the model's declaration.
     """
     inference = inferred(model, shapes)
-    weights = {scope.path: {w.name: w for w in scope.graph.initializer} for scope in model.scopes}
-    return TensorTypes(inference.tensors, weights, inference.values.by_path())
+    return TensorTypes(inference.tensors, inference.weights, inference.values.by_path())
 
 
 def fits(model: Model, shapes: Shapes) -> bool:
@@ -87,6 +86,7 @@ class Inference:
     def __init__(self, model: Model, types: TensorTypes) -> None:
         self.model = model
         self.tensors = {path: dict(of_graph) for path, of_graph in types.tensors.items()}
+        self.weights = types.weights
         self.values = KnownValues(model, self.type_of)
         self._flow = model.dataflow
         self._by_onnx = types.tensors

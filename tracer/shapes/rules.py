@@ -194,9 +194,7 @@ def _summed(known: Known) -> Outputs:
     return [known.typed(0, einsum_shape(known.text("equation", ""), concrete))]
 
 
-@_STANDARD("PRelu")
-def _sloped(known: Known) -> Outputs:
-    return [known.typed(0, broadcast(known.shape(0), known.shape(1)))]
+_STANDARD("PRelu")(lambda known: [known.typed(0, broadcast(known.shape(0), known.shape(1)))])
 
 
 @_STANDARD("Squeeze")
@@ -306,9 +304,7 @@ def _estimated(known: Known) -> Outputs:
     return [TensorType("float32", (*rows, targets))]
 
 
-@_ML("TreeEnsemble")
-def _forest(known: Known) -> Outputs:
-    return [known.typed(0, (*_rows(known), known.integer("n_targets", 1)))]
+_ML("TreeEnsemble")(lambda k: [k.typed(0, (*_rows(k), k.integer("n_targets", 1)))])
 
 
 def _rows(known: Known) -> tuple[Dim, ...]:

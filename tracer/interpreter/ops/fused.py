@@ -12,7 +12,7 @@ from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import products
 from tracer.interpreter.numeric.tensors import nonnegative_axis
-from tracer.interpreter.operators import MICROSOFT, NodeContext, operator, parameters_of
+from tracer.interpreter.operators import MICROSOFT, Ints, NodeContext, operator, parameters_of
 from tracer.interpreter.ops import arithmetic
 from tracer.interpreter.ops.conv import conv, conv_transpose
 from tracer.interpreter.ops.generated import range_
@@ -23,7 +23,6 @@ from tracer.interpreter.ops.resize import grid_sample_16
 from tracer.interpreter.ops.shape import pad, trilu
 from tracer.support.types import Array
 
-_Ints = Sequence[int] | None
 _ACTIVATIONS: Mapping[str, Callable[..., Array]] = {
     "": lambda x: x,
     "Relu": arithmetic.relu,
@@ -148,8 +147,8 @@ def unique_in_order(x: Array) -> tuple[Array, Array, Array]:
 @operator("NhwcMaxPool", domain=MICROSOFT)
 def nhwc_max_pool(
     x: Array,
-    *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: _Ints = None,
-    kernel_shape: Sequence[int], pads: _Ints = None, strides: _Ints = None, ctx: NodeContext,
+    *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Ints = None,
+    kernel_shape: Sequence[int], pads: Ints = None, strides: Ints = None, ctx: NodeContext,
 ) -> Array:  # fmt: skip
     """The largest value of each window, with channels at the last axis."""
     first = np.ascontiguousarray(np.moveaxis(x, -1, 1))
@@ -163,8 +162,8 @@ def nhwc_max_pool(
 @operator("ConvTransposeWithDynamicPads", domain=MICROSOFT)
 def conv_transpose_with_dynamic_pads(
     X: Array, W: Array, Pads: Array | None = None, B: Array | None = None,
-    *, auto_pad: str = "NOTSET", dilations: _Ints = None, group: int = 1,
-    kernel_shape: _Ints = None, output_padding: _Ints = None, strides: _Ints = None,
+    *, auto_pad: str = "NOTSET", dilations: Ints = None, group: int = 1,
+    kernel_shape: Ints = None, output_padding: Ints = None, strides: Ints = None,
 ) -> Array:  # fmt: skip
     """The standard's ConvTranspose, whose pads are an input."""
     return conv_transpose(

@@ -13,15 +13,15 @@ import onnx
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.tensors import nonnegative_axis
-from tracer.interpreter.operators import NodeContext, operator
+from tracer.interpreter.operators import Floats, Ints, NodeContext, operator
 from tracer.support.types import Array
 
 
 @operator("Constant")
 def constant(
     *, value: Array | None = None, sparse_value: Array | None = None,
-    value_float: float | None = None, value_floats: Sequence[float] | None = None,
-    value_int: int | None = None, value_ints: Sequence[int] | None = None,
+    value_float: float | None = None, value_floats: Floats = None,
+    value_int: int | None = None, value_ints: Ints = None,
     value_string: str | None = None, value_strings: Sequence[str] | None = None,
 ) -> Array:  # fmt: skip
     """Returns the single attribute that is set, as a tensor."""
@@ -170,7 +170,7 @@ def dropout_10(data: Array, *, ratio: float = 0.5) -> tuple[Array, Array]:
 @operator("Dropout")
 def dropout_1(
     data: Array,
-    *, consumed_inputs: Sequence[int] | None = None, is_test: int = 0, ratio: float = 0.5,
+    *, consumed_inputs: Ints = None, is_test: int = 0, ratio: float = 0.5,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Dropout before opset 10: the mask, which nothing fills, has the type of the input."""
     return data, np.zeros(data.shape, data.dtype)

@@ -16,7 +16,7 @@ import numpy as np
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import products
 from tracer.interpreter.numeric.windows import Window, window
-from tracer.interpreter.operators import MICROSOFT, NodeContext, operator, parameters_of
+from tracer.interpreter.operators import MICROSOFT, Ints, NodeContext, operator, parameters_of
 from tracer.interpreter.ops.arithmetic import leaky_relu, sigmoid
 from tracer.interpreter.ops.matmul import integer_matmul, matmul_integer, per_row
 from tracer.interpreter.ops.pooling import average, counts
@@ -28,9 +28,6 @@ from tracer.interpreter.ops.quantization import (
 )
 from tracer.interpreter.ops.recurrent import RecurrentSettings, run_lstm
 from tracer.support.types import Array
-
-_Ints = Sequence[int] | None
-_Floats = Sequence[float] | None
 
 
 @operator("MatMulIntegerToFloat", domain=MICROSOFT)
@@ -58,9 +55,10 @@ def dynamic_quantize_lstm(
     X: Array, W: Array, R: Array, B: Array | None, sequence_lens: Array | None,
     initial_h: Array | None, initial_c: Array | None, P: Array | None, W_scale: Array,
     W_zero_point: Array, R_scale: Array, R_zero_point: Array,
-    *, activation_alpha: _Floats = None, activation_beta: _Floats = None,
-    activations: Sequence[str] | None = None, clip: float | None = None, direction: str = "forward",
-    hidden_size: int | None = None, input_forget: int = 0, ctx: NodeContext,
+    *, activation_alpha: Sequence[float] | None = None,
+    activation_beta: Sequence[float] | None = None, activations: Sequence[str] | None = None,
+    clip: float | None = None, direction: str = "forward", hidden_size: int | None = None,
+    input_forget: int = 0, ctx: NodeContext,
 ) -> tuple[Array, ...]:  # fmt: skip
     """LSTM with weights W (D, I, 4H) and R (D, H, 4H) of 8 bits; see `lstm` for the rest.
 
@@ -97,8 +95,8 @@ def by_direction(parameter: Array) -> Array:
 @operator("ConvInteger", since=10)
 def conv_integer(
     x: Array, w: Array, x_zero_point: Array | None = None, w_zero_point: Array | None = None,
-    *, auto_pad: str = "NOTSET", dilations: _Ints = None, group: int = 1,
-    kernel_shape: _Ints = None, pads: _Ints = None, strides: _Ints = None,
+    *, auto_pad: str = "NOTSET", dilations: Ints = None, group: int = 1,
+    kernel_shape: Ints = None, pads: Ints = None, strides: Ints = None,
 ) -> Array:  # fmt: skip
     """Subtracts the zero points of 8-bit tensors and convolves into int32; padding is 0."""
     products.check_channels(x, w, group)
@@ -304,8 +302,8 @@ def qlinear_average_pool(
     X: Array, X_scale: Array, X_zero_point: Array | None, Y_scale: Array,
     Y_zero_point: Array | None = None,
     *, auto_pad: str = "NOTSET", ceil_mode: int = 0, channels_last: int = 0,
-    count_include_pad: int = 0, kernel_shape: Sequence[int], pads: _Ints = None,
-    strides: _Ints = None,
+    count_include_pad: int = 0, kernel_shape: Sequence[int], pads: Ints = None,
+    strides: Ints = None,
 ) -> Array:  # fmt: skip
     """The mean of each window; a window of the whole image is a QLinearGlobalAveragePool.
 
@@ -343,23 +341,15 @@ def qlinear_global_average_pool(
 
 @operator("QLinearReduceMean", domain=MICROSOFT)
 @_of_one
-def qlinear_reduce_mean(real: Array, *, axes: _Ints = None, keepdims: int = 1) -> Array:
+def qlinear_reduce_mean(real: Array, *, axes: Ints = None, keepdims: int = 1) -> Array:
     """The mean over `axes` (default: all)."""
     return np.asarray(real.mean(axis=tuple(axes) if axes else None, keepdims=bool(keepdims)))
 
 
-@operator("QLinearLeakyRelu", domain=MICROSOFT)
-@_of_one
-def qlinear_leaky_relu(real: Array, *, alpha: float = 0.01) -> Array:
-    """x, or alpha x where x is negative."""
-    return leaky_relu(real, alpha=alpha)
-
-
-@operator("QLinearSigmoid", domain=MICROSOFT)
-@_of_one
-def qlinear_sigmoid(real: Array) -> Array:
-    """1 / (1 + exp(-x))."""
-    return sigmoid(real)
+operator("QLinearLeakyRelu", domain=MICROSOFT)(
+    _of_one(lambda real, *, alpha=0.01: leaky_relu(real, alpha=alpha))
+)
+operator("QLinearSigmoid", domain=MICROSOFT)(_of_one(lambda real: sigmoid(real)))
 
 
 _PER_ROW = 13

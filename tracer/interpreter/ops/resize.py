@@ -11,7 +11,7 @@ import numpy as np
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.tensors import flat, nonnegative_axes
-from tracer.interpreter.operators import operator, parameters_of
+from tracer.interpreter.operators import Ints, operator, parameters_of
 from tracer.support.types import Array
 
 _ASYMMETRIC = "asymmetric"
@@ -82,7 +82,7 @@ class ResizeMethod:
 @parameters_of(ResizeMethod)
 def resize(
     X: Array, roi: Array | None = None, scales: Array | None = None, sizes: Array | None = None,
-    *, axes: Sequence[int] | None = None, extrapolation_value: float = 0.0,
+    *, axes: Ints = None, extrapolation_value: float = 0.0,
     keep_aspect_ratio_policy: str = "stretch", **attributes: Any,
 ) -> Array:  # fmt: skip
     """Resizes X by scales or to sizes of its axes."""

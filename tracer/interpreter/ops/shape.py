@@ -8,30 +8,20 @@ import numpy as np
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.tensors import nonnegative_axes, nonnegative_axis
-from tracer.interpreter.operators import NodeContext, operator
-from tracer.interpreter.values import Value
+from tracer.interpreter.operators import Ints, NodeContext, operator
 from tracer.support.types import Array
 
-_Ints = Sequence[int] | None
 _PAD_MODES = ("reflect", "edge", "wrap")
 
 
-@operator("Identity")
-def identity(input: Value) -> Value:
-    """The input."""
-    return input
+operator("Identity")(lambda input: input)
+operator("Size")(lambda data: np.array(data.size, np.int64))
 
 
 @operator("Shape")
 def shape(data: Array, *, start: int = 0, end: int | None = None) -> Array:
     """The shape, or its part from `start` to `end`."""
     return np.array(data.shape[slice(start, end)], np.int64)
-
-
-@operator("Size")
-def size(data: Array) -> Array:
-    """The number of elements."""
-    return np.array(data.size, np.int64)
 
 
 @operator("Reshape", since=5)
@@ -46,7 +36,7 @@ def reshape(data: Array, shape: Array, *, allowzero: int = 0) -> Array:
 
 
 @operator("Reshape")
-def reshape_1(data: Array, *, shape: _Ints = None, consumed_inputs: _Ints = None) -> Array:
+def reshape_1(data: Array, *, shape: Ints = None, consumed_inputs: Ints = None) -> Array:
     """Reshape before opset 5: the shape is an attribute."""
     return reshape(data, np.array(shape or [], np.int64))
 
@@ -66,7 +56,7 @@ def squeeze(data: Array, axes: Array | None = None) -> Array:
 
 
 @operator("Squeeze")
-def squeeze_1(data: Array, *, axes: _Ints = None) -> Array:
+def squeeze_1(data: Array, *, axes: Ints = None) -> Array:
     """Squeeze before opset 13: the axes are an attribute."""
     return np.squeeze(data, None if axes is None else tuple(axes))
 
@@ -84,7 +74,7 @@ def unsqueeze_1(data: Array, *, axes: Sequence[int]) -> Array:
 
 
 @operator("Transpose")
-def transpose(data: Array, *, perm: _Ints = None) -> Array:
+def transpose(data: Array, *, perm: Ints = None) -> Array:
     """A view with the axes in the order of `perm` (default: reversed)."""
     return data.transpose(perm)
 
@@ -165,9 +155,7 @@ def slice_(
 
 
 @operator("Slice")
-def slice_1(
-    data: Array, *, axes: _Ints = None, ends: Sequence[int], starts: Sequence[int]
-) -> Array:
+def slice_1(data: Array, *, axes: Ints = None, ends: Sequence[int], starts: Sequence[int]) -> Array:
     """Slice before opset 10: bounds are attributes."""
     return slice_(data, np.array(starts), np.array(ends), None if axes is None else np.array(axes))
 
@@ -201,7 +189,7 @@ def split(
 
 @operator("Split", since=2)
 def split_2(
-    input: Array, *, axis: int = 0, split: _Ints = None, ctx: NodeContext
+    input: Array, *, axis: int = 0, split: Ints = None, ctx: NodeContext
 ) -> tuple[Array, ...]:
     """Split before opset 13: sizes are an attribute."""
     return _parts(input, split, axis, len(ctx.outputs_named))
@@ -209,7 +197,7 @@ def split_2(
 
 @operator("Split")
 def split_1(
-    input: Array, split: Array | _Ints = None, *, axis: int = 0, ctx: NodeContext
+    input: Array, split: Array | Ints = None, *, axis: int = 0, ctx: NodeContext
 ) -> tuple[Array, ...]:
     """Split before opset 2: sizes are an attribute, or an input of the same name."""
     sizes = None if split is None else [int(n) for n in split]
@@ -290,7 +278,7 @@ def _range(size: int, start: int, end: int, step: int) -> slice:
     return slice(start, end if end >= 0 else None, step)
 
 
-def _parts(x: Array, sizes: Sequence[int] | None, axis: int, count: int) -> tuple[Array, ...]:
+def _parts(x: Array, sizes: Ints, axis: int, count: int) -> tuple[Array, ...]:
     length = x.shape[axis]
     if sizes is None:
         each = -(-length // count)
