@@ -144,10 +144,11 @@ def operator(
     return register
 
 
-def parameters_of(base: Function) -> Callable[[_Function], _Function]:
+def parameters_of(base: Function, without: Sequence[str] = ()) -> Callable[[_Function], _Function]:
     """Lets `*inputs` and `**attributes` of the decorated function stand for those of `base`.
 
-    The function passes them on to `base`; those that it names itself are its own.
+    The function passes them on to `base`; those that it names itself are its own, and those that
+    it is `without` it does not have.
     """
 
     def extend(function: _Function) -> _Function:
@@ -156,7 +157,7 @@ def parameters_of(base: Function) -> Callable[[_Function], _Function]:
         more = [
             p
             for p in inspect.signature(base).parameters.values()
-            if p.name not in own
+            if p.name not in (*own, *without)
             and (p.VAR_KEYWORD if p.kind is p.KEYWORD_ONLY else p.VAR_POSITIONAL) in stands_for
         ]
         named = [p for p in own.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]

@@ -12,7 +12,7 @@ from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import products
 from tracer.interpreter.numeric.tensors import nonnegative_axis
-from tracer.interpreter.operators import MICROSOFT, Ints, NodeContext, operator, parameters_of
+from tracer.interpreter.operators import MICROSOFT, operator, parameters_of
 from tracer.interpreter.ops import arithmetic
 from tracer.interpreter.ops.conv import conv, conv_transpose
 from tracer.interpreter.ops.generated import range_
@@ -145,32 +145,21 @@ def unique_in_order(x: Array) -> tuple[Array, Array, Array]:
 
 
 @operator("NhwcMaxPool", domain=MICROSOFT)
-def nhwc_max_pool(
-    x: Array,
-    *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Ints = None,
-    kernel_shape: Sequence[int], pads: Ints = None, strides: Ints = None, ctx: NodeContext,
-) -> Array:  # fmt: skip
+@parameters_of(max_pool, without=["storage_order"])
+def nhwc_max_pool(x: Array, **attributes: Any) -> Array:
     """The largest value of each window, with channels at the last axis."""
-    first = np.ascontiguousarray(np.moveaxis(x, -1, 1))
-    (maxima, *_) = max_pool(
-        first, auto_pad=auto_pad, ceil_mode=ceil_mode, dilations=dilations,
-        kernel_shape=kernel_shape, pads=pads, strides=strides, ctx=ctx,
-    )  # fmt: skip
+    maxima, *_ = max_pool(np.ascontiguousarray(np.moveaxis(x, -1, 1)), **attributes)
     return np.moveaxis(maxima, 1, -1)
 
 
 @operator("ConvTransposeWithDynamicPads", domain=MICROSOFT)
+@parameters_of(conv_transpose, without=["output_shape", "pads"])
 def conv_transpose_with_dynamic_pads(
-    X: Array, W: Array, Pads: Array | None = None, B: Array | None = None,
-    *, auto_pad: str = "NOTSET", dilations: Ints = None, group: int = 1,
-    kernel_shape: Ints = None, output_padding: Ints = None, strides: Ints = None,
-) -> Array:  # fmt: skip
+    X: Array, W: Array, Pads: Array | None = None, B: Array | None = None, **attributes: Any
+) -> Array:
     """The standard's ConvTranspose, whose pads are an input."""
-    return conv_transpose(
-        X, W, B, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
-        output_padding=output_padding, pads=None if Pads is None else Pads.reshape(-1).tolist(),
-        strides=strides,
-    )  # fmt: skip
+    pads = None if Pads is None else Pads.reshape(-1).tolist()
+    return conv_transpose(X, W, B, pads=pads, **attributes)
 
 
 @operator("UnfoldTensor", domain=MICROSOFT)

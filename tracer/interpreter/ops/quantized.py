@@ -51,14 +51,12 @@ def dynamic_quantize_matmul(
 
 
 @operator("DynamicQuantizeLSTM", domain=MICROSOFT)
+@parameters_of(RecurrentSettings, without=["layout", "output_sequence"])
 def dynamic_quantize_lstm(
     X: Array, W: Array, R: Array, B: Array | None, sequence_lens: Array | None,
     initial_h: Array | None, initial_c: Array | None, P: Array | None, W_scale: Array,
     W_zero_point: Array, R_scale: Array, R_zero_point: Array,
-    *, activation_alpha: Sequence[float] | None = None,
-    activation_beta: Sequence[float] | None = None, activations: Sequence[str] | None = None,
-    clip: float | None = None, direction: str = "forward", hidden_size: int | None = None,
-    input_forget: int = 0, ctx: NodeContext,
+    *, input_forget: int = 0, ctx: NodeContext, **attributes: Any,
 ) -> tuple[Array, ...]:  # fmt: skip
     """LSTM with weights W (D, I, 4H) and R (D, H, 4H) of 8 bits; see `lstm` for the rest.
 
@@ -69,10 +67,6 @@ def dynamic_quantize_lstm(
     by about 0.01. Scales and zero points are one number, or one for each direction (D), or one for
     each column (D, 4H).
     """
-    settings = RecurrentSettings(
-        activations=activations, activation_alpha=activation_alpha,
-        activation_beta=activation_beta, clip=clip, direction=direction,
-    )  # fmt: skip
     inputs, recurrence = (
         ((q.astype(np.float32) - by_direction(zero)) * by_direction(scale)).swapaxes(1, 2)
         for q, scale, zero in ((W, W_scale, W_zero_point), (R, R_scale, R_zero_point))
@@ -81,7 +75,7 @@ def dynamic_quantize_lstm(
     ended = np.zeros_like(X[longest:])  # zeros are in any range
     return run_lstm(
         (np.concatenate([X[:longest], ended]), inputs, recurrence, B), sequence_lens,
-        [initial_h, initial_c], settings, P, input_forget,
+        [initial_h, initial_c], RecurrentSettings(**attributes), P, input_forget,
         lambda x: dequantize_linear(*dynamic_quantize_linear(x)), ctx.outputs_named[0],
     )  # fmt: skip
 

@@ -267,15 +267,11 @@ def grid_sample(
 
 
 @operator("GridSample", since=16)
-def grid_sample_16(
-    X: Array, grid: Array,
-    *, align_corners: int = 0, mode: str = "bilinear", padding_mode: str = "zeros",
-) -> Array:  # fmt: skip
+@parameters_of(grid_sample)
+def grid_sample_16(X: Array, grid: Array, *, mode: str = "bilinear", **attributes: Any) -> Array:
     """GridSample before opset 20: images of two dimensions, and other names of the modes."""
     names = {"bilinear": "linear", "bicubic": "cubic"}
-    return grid_sample(
-        X, grid, align_corners=align_corners, mode=names.get(mode, mode), padding_mode=padding_mode
-    )
+    return grid_sample(X, grid, mode=names.get(mode, mode), **attributes)
 
 
 def _pixels(places: Array, size: int, align_corners: int, mode: str, padding_mode: str) -> Array:
