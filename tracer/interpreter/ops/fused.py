@@ -16,7 +16,7 @@ from tracer.interpreter.operators import MICROSOFT, operator, parameters_of
 from tracer.interpreter.ops import arithmetic
 from tracer.interpreter.ops.conv import conv, conv_transpose
 from tracer.interpreter.ops.generated import range_
-from tracer.interpreter.ops.indexing import gather_nd
+from tracer.interpreter.ops.indexing import gather_nd, unique
 from tracer.interpreter.ops.matmul import gemm, matmul
 from tracer.interpreter.ops.pooling import max_pool
 from tracer.interpreter.ops.resize import grid_sample_16
@@ -136,12 +136,8 @@ def inverse(X: Array) -> Array:
 @operator("Unique", domain=MICROSOFT, copies=8)
 def unique_in_order(x: Array) -> tuple[Array, Array, Array]:
     """Returns the values of x (N) in the order they first appear, the place of each, and counts."""
-    values, first, places, counts = np.unique(
-        x, return_index=True, return_inverse=True, return_counts=True
-    )
-    order = np.argsort(first)
-    ranks = np.argsort(order)
-    return values[order], ranks[places.reshape(-1)].astype(np.int64), counts[order].astype(np.int64)
+    values, _, places, counts = unique(x, sorted=0)
+    return values, places, counts
 
 
 @operator("NhwcMaxPool", domain=MICROSOFT)
