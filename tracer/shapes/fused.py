@@ -233,26 +233,21 @@ def _gathered(known: Known) -> Outputs:
 
 @RULES("FusedMatMul", "TransposeMatMul")
 def _transposed_product(known: Known) -> Outputs:
-    left, right = (
-        _with_swapped_axes(
-            known.sizes(i), known.integer(f"trans{n}"), known.integer(f"transBatch{n}")
-        )
-        for i, n in enumerate("AB")
-    )
-    if min(len(left), len(right)) < 2:
-        return []
+    sides = []
+    for index, name in enumerate("AB"):
+        shape = known.sizes(index)
+        if len(shape) < 2:
+            return []
+        if known.integer(f"transBatch{name}"):  # the first axis moves behind the batch
+            shape = (*shape[1:-1], shape[0], shape[-1])
+        if known.integer(f"trans{name}"):
+            shape = (*shape[:-2], shape[-1], shape[-2])
+        sides.append(shape)
+    left, right = sides
     batch = left[:-2] if len(left) >= len(right) else right[:-2]
     if left[:-2] != right[:-2] and min(len(left), len(right)) > 2:
         return []
     return [known.typed(0, (*batch, left[-2], right[-1]))]
-
-
-def _with_swapped_axes(shape: tuple[Dim, ...], last: int, batch: int) -> tuple[Dim, ...]:
-    """Returns the shape after the first axis moved behind the batch, and the last two changed."""
-    if len(shape) < 2:
-        return shape
-    moved = (*shape[1:-1], shape[0], shape[-1]) if batch else shape
-    return (*moved[:-2], moved[-1], moved[-2]) if last else moved
 
 
 @RULES("GroupQueryAttention")

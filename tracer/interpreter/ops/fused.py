@@ -76,12 +76,6 @@ def fast_gelu(X: Array, bias: Array | None = None) -> Array:
     return arithmetic.gelu(X if bias is None else X + bias, approximate="tanh")
 
 
-@operator("QuickGelu", domain=MICROSOFT)
-def quick_gelu(X: Array, *, alpha: float = 1.702) -> Array:
-    """x sigmoid(alpha x)."""
-    return arithmetic.swish(X, alpha=alpha)
-
-
 @operator("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(
     A: Array, B: Array,
@@ -110,6 +104,7 @@ operator("GridSample", domain=MICROSOFT)(grid_sample_16)
 operator("MatMulInteger16", domain=MICROSOFT)(  # sums are 32-bit
     lambda A, B: matmul(A.astype(np.int32), B.astype(np.int32))
 )
+operator("QuickGelu", domain=MICROSOFT)(lambda X, *, alpha=1.702: arithmetic.swish(X, alpha=alpha))
 operator("Trilu", domain=MICROSOFT, copies=1)(trilu)
 
 

@@ -159,10 +159,8 @@ def top_k(
     return np.take_along_axis(X, indices, axis), indices
 
 
-@operator("TopK", copies=6)
-def top_k_1(X: Array, *, axis: int = -1, k: int) -> tuple[Array, Array]:
-    """TopK before opset 10: k is an attribute."""
-    return top_k(X, np.array([k]), axis=axis)
+# before opset 10, k is an attribute
+operator("TopK", copies=6)(lambda X, *, axis=-1, k: top_k(X, np.array([k]), axis=axis))
 
 
 def _fold(fold: Fold, data: Array, axes: Ints, keepdims: int) -> Array:

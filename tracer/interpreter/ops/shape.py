@@ -16,6 +16,7 @@ _PAD_MODES = ("reflect", "edge", "wrap")
 
 operator("Identity")(lambda input: input)
 operator("Size")(lambda data: np.array(data.size, np.int64))
+operator("Transpose")(lambda data, *, perm=None: data.transpose(perm))
 
 
 @operator("Shape")
@@ -71,12 +72,6 @@ def unsqueeze(data: Array, axes: Array) -> Array:
 def unsqueeze_1(data: Array, *, axes: Sequence[int]) -> Array:
     """Unsqueeze before opset 13: the axes are an attribute."""
     return np.expand_dims(data, tuple(axes))
-
-
-@operator("Transpose")
-def transpose(data: Array, *, perm: Ints = None) -> Array:
-    """A view with the axes in the order of `perm` (default: reversed)."""
-    return data.transpose(perm)
 
 
 @operator("Expand", since=8)
@@ -171,10 +166,7 @@ def concat(*inputs: Array, axis: int) -> Array:
     return np.concatenate(inputs, axis)
 
 
-@operator("Concat")
-def concat_1(*inputs: Array, axis: int = 1) -> Array:
-    """Concat before opset 4: `axis` defaults to 1."""
-    return concat(*inputs, axis=axis)
+operator("Concat")(lambda *inputs, axis=1: concat(*inputs, axis=axis))  # before opset 4
 
 
 @operator("Split", since=13)
