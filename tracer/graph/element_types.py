@@ -95,7 +95,7 @@ class Signature:
 
 @cache
 def signature_of(domain: str, op_type: str, opset: int) -> Signature | None:
-    """Returns the types of an operator by ONNX's schema, or by `contrib_types`; None for others."""
+    """Returns the types of an operator by ONNX's schema, or by `VARIABLES`; None for others."""
     letters = VARIABLES.get(f"{domain}.{op_type}")
     if letters is not None:
         read, written = letters.split(" ")
