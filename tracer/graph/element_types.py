@@ -5,7 +5,7 @@ and kernels rely on it, and onnx's checker does not look. Types are texts, as sc
 `seq(tensor(float))`; None where a type is not known.
 """
 
-from collections import ChainMap, defaultdict
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -95,7 +95,7 @@ class Signature:
 
 @cache
 def signature_of(domain: str, op_type: str, opset: int) -> Signature | None:
-    """Returns the types of an operator by ONNX's schema, or by `contrib_types`; None for others."""
+    """Returns the types of an operator by ONNX's schema, or by `VARIABLES`; None for others."""
     letters = VARIABLES.get(f"{domain}.{op_type}")
     if letters is not None:
         read, written = letters.split(" ")
@@ -157,12 +157,8 @@ def check(model: Model) -> None:
 
 def _outputs_of_model(model: Model, given: Kinds) -> Kinds:
     """Checks a model whose inputs have types `given` as well; returns the types of its outputs."""
-    nodes: dict[str, list[Node]] = defaultdict(list)
-    for node in model.nodes:
-        nodes[node.scope.path].append(node)
     owners = {node.scope.owner.key for node in model.nodes if node.scope.owner is not None}
-    functions = {signature(function): function for function in model.proto.functions}
-    return _Pass(model, nodes, owners, functions).graph(model.graph, model.root, {}, given)
+    return _Pass(model, owners).graph(model.graph, model.root, {}, given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +166,7 @@ class _Pass:
     """A pass over the nodes of a model; `owners` are the keys of those with nodes in bodies."""
 
     model: Model
-    nodes: Mapping[str, Sequence[Node]]
     owners: Set[str]
-    functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
 
     def graph(
         self, graph: onnx.GraphProto, path: str, outer: MutableMapping[str, Kind], given: Kinds
@@ -192,7 +186,7 @@ class _Pass:
         for sparse in graph.sparse_initializer:
             own[sparse.values.name] = _tensor(sparse.values.data_type)
         types = ChainMap(own, outer) if outer else own
-        for node in self.nodes[path]:
+        for node in self.model.nodes_by_graph.get(path, ()):
             inputs = tuple([types.get(name) for name in node.inputs])
             outputs = tuple([declared.get(name) for name in node.outputs])
             own.update(zip(node.outputs, self._node(node, inputs, outputs, types), strict=False))
@@ -210,7 +204,8 @@ class _Pass:
             elif node.op_type == "Scan" and body.input:
                 given = inputs[-len(body.input) :]
             results.append(self.graph(body, f"{node.key}.{name}", types, given))
-        function = self.functions.get(signature(node.proto)) if self.functions else None
+        functions = self.model.functions
+        function = functions.get(signature(node.proto)) if functions else None
         if function is not None:
             # a function that could not be inlined: its body is checked as a model
             proto = onnx.ModelProto(opset_import=function.opset_import)

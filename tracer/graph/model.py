@@ -6,8 +6,8 @@ inside the bodies of If, Loop and Scan.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -147,6 +147,19 @@ class Model:
         return tuple(_walk(Scope(self.proto.graph, path=self.root), enumerate(self.keys)))
 
     @cached_property
+    def nodes_by_graph(self) -> Mapping[str, Sequence[Node]]:
+        """The nodes of each graph that has any, by its path."""
+        nodes: dict[str, list[Node]] = defaultdict(list)
+        for node in self.nodes:
+            nodes[node.scope.path].append(node)
+        return dict(nodes)
+
+    @cached_property
+    def functions(self) -> Mapping[tuple[str, str, str], onnx.FunctionProto]:
+        """The local functions that are not inlined, by their `signature`."""
+        return {signature(function): function for function in self.proto.functions}
+
+    @cached_property
     def scopes(self) -> tuple[Scope, ...]:
         """The main graph and every body, each once, in the order of the nodes."""
         scopes = {node.scope.path: node.scope for node in self.nodes}
@@ -192,11 +205,7 @@ class Dataflow:
     def of(cls, model: Model) -> Dataflow:
         """Indexes the tensors of `model`; `Model.dataflow` keeps the result."""
         makers = {(n.scope.path, name): n for n in model.nodes for name in n.outputs if name}
-        names: dict[str, set[str]] = {}
-        for scope in model.scopes:
-            graph = scope.graph
-            own = {value.name for value in graph.input} | {w.name for w in graph.initializer}
-            names[scope.path] = own | {w.values.name for w in graph.sparse_initializer}
+        names = {scope.path: source_names(scope.graph) for scope in model.scopes}
         for path, name in makers:
             names[path].add(name)
         frozen = {path: frozenset(tensors) for path, tensors in names.items()}
@@ -204,9 +213,9 @@ class Dataflow:
         for node in model.nodes:
             for name in dict.fromkeys(node.inputs):
                 if name:
-                    readers.setdefault(_address(frozen, name, node.scope), []).append(node)
+                    readers.setdefault(address_in(frozen, name, node.scope), []).append(node)
         results = (
-            _address(frozen, value.name, scope)
+            address_in(frozen, value.name, scope)
             for scope in model.scopes
             for value in scope.graph.output
         )
@@ -215,7 +224,7 @@ class Dataflow:
 
     def address(self, name: str, scope: Scope) -> Address:
         """Returns the tensor called `name` in `scope`: names resolve from the inside out."""
-        return _address(self.names, name, scope)
+        return address_in(self.names, name, scope)
 
     def read(self, node: Node) -> Iterator[Address]:
         """Returns the tensors that `node` reads, each once, without the reads of its bodies."""
@@ -226,13 +235,20 @@ class Dataflow:
         return ((node.scope.path, name) for name in node.outputs if name)
 
 
-def _address(names: Mapping[str, frozenset[str]], name: str, scope: Scope) -> Address:
+def address_in(names: Mapping[str, Container[str]], name: str, scope: Scope) -> Address:
+    """Returns the tensor called `name` in `scope`; `names` has those of each graph, by its path."""
     outer: Scope | None = scope
     while outer is not None:
         if name in names.get(outer.path, ()):
             return outer.path, name
         outer = outer.parent
     return scope.path, name
+
+
+def source_names(graph: onnx.GraphProto) -> set[str]:
+    """Returns the inputs and weights of a graph: what no node computes."""
+    names = {value.name for value in graph.input} | {weight.name for weight in graph.initializer}
+    return names | {weight.values.name for weight in graph.sparse_initializer}
 
 
 def describe(model: Model, nodes: Sequence[Node], opset: int) -> str:
@@ -264,21 +280,22 @@ def encoded(proto: Message, name: str, *, sorted_maps: bool = False) -> bytes:
         ) from error
 
 
-def expanded_keys(
-    proto: onnx.ModelProto, functions: Sequence[onnx.FunctionProto] = ()
-) -> tuple[str, ...]:
-    """Returns a unique key per node in the order of `Model.nodes`, with calls expanded in place.
+def expanded_keys(proto: onnx.ModelProto) -> tuple[str, ...]:
+    """Returns a unique key per node in the order of `Model.nodes`.
 
     A key is the node's name if it is unique in its graph, else `OpType_<index>`. The keys of its
     outer nodes precede it: `call/inner`, and `If_3.then_branch/inner` for a body.
     """
-    return tuple(key for key, _ in expansion(proto, functions))
+    return tuple(key for key, _ in expansion(proto, ()))
 
 
 def expansion(
     proto: onnx.ModelProto, functions: Sequence[onnx.FunctionProto]
 ) -> Iterator[tuple[str, tuple[onnx.NodeProto, ...]]]:
-    """Yields the key of every node, and the function calls around it, innermost first."""
+    """Yields the key of every node, and the function calls around it, innermost first.
+
+    Calls of `functions` are expanded in place.
+    """
     called = {signature(function): function.node for function in functions}
     taken: set[str] = set()
 

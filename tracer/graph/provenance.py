@@ -53,8 +53,10 @@ def describe_like(node: onnx.NodeProto, other: onnx.NodeProto) -> None:
     describe(node, module_of(other), source_of(other))
 
 
-def metadata(proto: onnx.NodeProto | onnx.ModelProto) -> dict[str, str]:
-    """Returns the `metadata_props` of a node or model."""
+def metadata(
+    proto: onnx.NodeProto | onnx.ModelProto | onnx.TensorProto | onnx.ValueInfoProto,
+) -> dict[str, str]:
+    """Returns the `metadata_props` of a node, a model, a weight or a declared tensor."""
     return {entry.key: entry.value for entry in proto.metadata_props}
 
 
@@ -112,20 +114,15 @@ def inherit(node: onnx.NodeProto, calls: Sequence[onnx.NodeProto]) -> None:
 
 def pass_on_metadata(proto: onnx.ModelProto, named: set[str]) -> None:
     """Gives nodes not in `named` module and source of the node before, else of the node after."""
-    makers: dict[str, onnx.NodeProto] = {}
-    for node in proto.graph.node:
-        if node.name not in named and not node.metadata_props:
-            before = next((makers[n] for n in node.input if n in makers), None)
-            if before is not None and before.metadata_props:
-                describe_like(node, before)
-        makers.update((name, node) for name in node.output)
-    readers: dict[str, onnx.NodeProto] = {}
-    for node in reversed(proto.graph.node):
-        if node.name not in named and not node.metadata_props:
-            after = next((readers[n] for n in node.output if n in readers), None)
-            if after is not None and after.metadata_props:
-                describe_like(node, after)
-        readers.update((name, node) for name in node.input)
+    nodes = proto.graph.node
+    for order, side, far_side in ((nodes, "input", "output"), (reversed(nodes), "output", "input")):
+        neighbours: dict[str, onnx.NodeProto] = {}
+        for node in order:
+            if node.name not in named and not node.metadata_props:
+                near = next((neighbours[n] for n in getattr(node, side) if n in neighbours), None)
+                if near is not None and near.metadata_props:
+                    describe_like(node, near)
+            neighbours.update((name, node) for name in getattr(node, far_side))
 
 
 def _literal(text: str) -> object:
@@ -161,9 +158,9 @@ def parameter_marks(graph: onnx.GraphProto) -> Marks:
     values = {value.name: value for value in graph.value_info if value.metadata_props}
     marks: dict[str, tuple[str, ...]] = {}
     for weight in graph.initializer:
-        known = {entry.key: entry.value for entry in weight.metadata_props}
+        known = metadata(weight)
         if weight.name in values:
-            known |= {entry.key: entry.value for entry in values[weight.name].metadata_props}
+            known |= metadata(values[weight.name])
         kind = known.get(_KIND) or kinds.get(weight.name)
         if PARAMETER_KEY in known:
             marks[weight.name] = tuple(known[PARAMETER_KEY].split())

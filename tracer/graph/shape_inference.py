@@ -5,6 +5,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias, TypeVar
@@ -14,7 +15,7 @@ import onnx
 from tracer.containment import activity, memory
 from tracer.errors import InputError, LimitError
 from tracer.graph import tensor_type
-from tracer.graph.model import Model, Scope, bodies, encoded, graphs
+from tracer.graph.model import Model, Scope, address_in, bodies, encoded, graphs
 from tracer.graph.operators import CLASSICAL
 from tracer.graph.tensor_type import TensorType, refined
 from tracer.support.types import Array
@@ -90,13 +91,8 @@ class TensorTypes:
 
 
 def _resolved(by_path: Mapping[str, Mapping[str, _T]], name: str, scope: Scope) -> _T | None:
-    outer: Scope | None = scope
-    while outer is not None:
-        entries = by_path.get(outer.path)
-        if entries is not None and name in entries:
-            return entries[name]
-        outer = outer.parent
-    return None
+    path, _ = address_in(by_path, name, scope)
+    return by_path.get(path, {}).get(name)
 
 
 def infer(model: Model, shapes: Shapes) -> TensorTypes:
@@ -175,13 +171,10 @@ def _take_declarations(
             if not onnx.defs.has(node.op_type, node.domain)
             for name in node.output
         }
-        values = [each for each in graph.value_info if each.name not in unknown]
-        tensors = [each for each in (*values, *graph.output) if each.type.HasField("tensor_type")]
         kept = declared.setdefault(path, {})
-        for each in tensors:
-            if each.name not in unknown:
-                kept[each.name] = onnx.TypeProto()
-                kept[each.name].CopyFrom(each.type)
+        for each in (*graph.value_info, *graph.output):
+            if each.name not in unknown and each.type.HasField("tensor_type"):
+                kept[each.name] = deepcopy(each.type)
         for output in graph.output:
             if output.name in kept:
                 output.type.tensor_type.ClearField("shape")

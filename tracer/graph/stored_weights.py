@@ -9,6 +9,7 @@ import mmap
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -106,9 +107,7 @@ def read_external(tensor: onnx.TensorProto, folder: Path) -> Array:
         file = folder / entries["location"]
         assert kind.concrete is not None
         return np.asarray(np.memmap(file, dtype, "r", offset, kind.concrete))
-    copy = onnx.TensorProto()
-    copy.CopyFrom(tensor)
-    return to_array(copy, base_dir=str(folder))
+    return to_array(deepcopy(tensor), base_dir=str(folder))
 
 
 def unmap(array: Array) -> None:
@@ -138,8 +137,7 @@ def with_inline_weights(proto: onnx.ModelProto, folder: Path | None) -> onnx.Mod
     if not any(map(external_data_helper.uses_external_data, initializers(proto))):
         return proto
     assert folder is not None
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    copy = deepcopy(proto)
     external_data_helper.load_external_data_for_model(copy, str(folder))
     return copy
 
@@ -151,9 +149,7 @@ def with_weights_apart(proto: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     """
     with (folder / _NAME).open("wb") as stream:
         name_file(move_weights(proto, folder, stream), _NAME)
-    light = onnx.ModelProto()  # a protobuf does not free the memory of what is removed
-    light.CopyFrom(proto)
-    return light
+    return deepcopy(proto)  # a protobuf does not free the memory of what is removed
 
 
 def move_weights(
@@ -240,8 +236,7 @@ def overridable(model: Model) -> tuple[onnx.ValueInfoProto, ...]:
 
 def with_fed_weights(model: Model, names: Collection[str]) -> Model:
     """Returns the model with these overridable weights as inputs, which must then be fed."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model.proto)
+    proto = deepcopy(model.proto)
     kept = [weight for weight in proto.graph.initializer if weight.name not in names]
     del proto.graph.initializer[:]
     proto.graph.initializer.extend(kept)

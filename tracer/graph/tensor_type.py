@@ -118,7 +118,7 @@ def from_type_proto(proto: onnx.TypeProto) -> TensorType | None:
     kind = proto.WhichOneof("value")
     if kind not in ("tensor_type", "sparse_tensor_type"):
         return None
-    tensor = proto.tensor_type if kind == "tensor_type" else proto.sparse_tensor_type
+    tensor = getattr(proto, kind)
     if not tensor.HasField("shape"):
         return TensorType(dtype_name(tensor.elem_type), None)
     dims: list[Dim] = []

@@ -9,6 +9,7 @@ and axes. The checks take time linear in the size of the graph and read no weigh
 import math
 import stat
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from heapq import heapify, heappop, heappush
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from onnx.external_data_helper import uses_external_data
 from tracer.containment import activity
 from tracer.errors import ModelError, locate_errors
 from tracer.graph import operators, stored_weights
-from tracer.graph.model import bodies, canonical_domain, encoded, node_protos
+from tracer.graph.model import bodies, canonical_domain, encoded, node_protos, source_names
 from tracer.graph.tensor_type import UNKNOWN_SIZE
 from tracer.text import agree, printable
 
@@ -122,8 +123,7 @@ def check_proto(proto: onnx.ModelProto, name: str = IN_MEMORY, file: Path | None
     except _FAILURES as error:
         if not str(error).startswith(_ACCEPTED):
             raise _invalid(name, proto, error) from error
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    copy = deepcopy(proto)
     for value in copy.graph.input:
         if value.type.WhichOneof("value") is None:
             raise ModelError(
@@ -187,8 +187,7 @@ def repaired(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     missing, sorts = missing_qonnx_imports(proto), not is_sorted(proto.graph)
     if not (empty or missing or sorts):
         return proto, ()
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    copy = deepcopy(proto)
     zeros = dict[str, list[str]]()
     for place, axis in empty:
         zeros.setdefault(copy.graph.input[place].name, []).append(str(axis))
@@ -249,7 +248,7 @@ def order_fault(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> 
 
     `outer` holds the tensors of outer graphs that are computed before this graph runs.
     """
-    sources = _source_names(graph)
+    sources = source_names(graph)
     message = _own_fault(graph.node, sources, graph.name, outer)
     available = {*outer, *sources}
     for index, node in enumerate(graph.node):
@@ -268,9 +267,7 @@ def _check_graph(graph: onnx.GraphProto) -> None:
         kind = value.type.WhichOneof("value")
         if kind not in ("tensor_type", "sparse_tensor_type"):
             continue
-        tensor_type = (
-            value.type.tensor_type if kind == "tensor_type" else value.type.sparse_tensor_type
-        )
+        tensor_type = getattr(value.type, kind)
         what, dims = f"tensor '{value.name}'", tensor_type.shape.dim
         if tensor_type.elem_type:
             _check_element(what, tensor_type.elem_type)
@@ -450,7 +447,7 @@ def _read_names(node: onnx.NodeProto) -> set[str]:
         inside = {name for inner in body.node for name in _read_names(inner)}
         inside |= {value.name for value in body.output}
         inside -= {name for inner in body.node for name in inner.output}
-        names |= inside - _source_names(body)
+        names |= inside - source_names(body)
     return names - {""}
 
 
@@ -487,8 +484,3 @@ def _own_fault(
 
 def _label(node: onnx.NodeProto, index: int) -> str:
     return f"node '{node.name}' ({node.op_type})" if node.name else f"node {node.op_type}_{index}"
-
-
-def _source_names(graph: onnx.GraphProto) -> set[str]:
-    names = {v.name for v in graph.input} | {i.name for i in graph.initializer}
-    return names | {s.values.name for s in graph.sparse_initializer}

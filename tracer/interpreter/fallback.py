@@ -158,12 +158,6 @@ def _allow_outputs(proto: onnx.NodeProto, opset: int, inputs: Sequence[Value]) -
             limits.allow(type_.concrete, type_.dtype)
 
 
-def local_functions(model: Model) -> Mapping[tuple[str, str, str], onnx.FunctionProto]:
-    """Returns the model's functions by domain, name and overload."""
-    functions = model.proto.functions
-    return {(canonical_domain(f.domain), f.name, f.overload): f for f in functions}
-
-
 def has_body(node: Node, opset: int) -> bool:
     """Whether the ONNX standard defines the operator by a graph."""
     schema = schema_of(node, opset)

@@ -16,6 +16,7 @@ from tracer import limits
 from tracer.errors import ModelError, UsageError
 from tracer.graph import element_types, user_operators
 from tracer.graph.model import Node, canonical_domain
+from tracer.graph.operators import MICROSOFT as MICROSOFT
 from tracer.graph.tensor_type import TensorType
 from tracer.graph.user_operators import Operators, UserOperators
 from tracer.interpreter import ops, values
@@ -28,8 +29,9 @@ _SMALL = 1 << 20
 """Bytes that are kept whatever they are computed from."""
 _MOST = 1 << 29
 """Bytes that one model keeps: the floats of large integer weights take four times their memory."""
-MICROSOFT = "com.microsoft"
-"""The domain of onnxruntime's own operators."""
+Ints = Sequence[int] | None
+Floats = Sequence[float] | None
+"""Attributes of several numbers; None where they are left out."""
 Function = Callable[..., Any]
 _Function = TypeVar("_Function", bound=Function)
 _Result = TypeVar("_Result")
@@ -142,10 +144,11 @@ def operator(
     return register
 
 
-def parameters_of(base: Function) -> Callable[[_Function], _Function]:
+def parameters_of(base: Function, without: Sequence[str] = ()) -> Callable[[_Function], _Function]:
     """Lets `*inputs` and `**attributes` of the decorated function stand for those of `base`.
 
-    The function passes them on to `base`; those that it names itself are its own.
+    The function passes them on to `base`; those that it names itself are its own, and those that
+    it is `without` it does not have.
     """
 
     def extend(function: _Function) -> _Function:
@@ -154,7 +157,7 @@ def parameters_of(base: Function) -> Callable[[_Function], _Function]:
         more = [
             p
             for p in inspect.signature(base).parameters.values()
-            if p.name not in own
+            if p.name not in (*own, *without)
             and (p.VAR_KEYWORD if p.kind is p.KEYWORD_ONLY else p.VAR_POSITIONAL) in stands_for
         ]
         named = [p for p in own.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]

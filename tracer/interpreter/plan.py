@@ -1,6 +1,5 @@
 """Plans a graph for many runs: what computes each node, which values it reads, writes and frees."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,7 +11,7 @@ import onnx
 
 from tracer.errors import ModelError, TracerError, locate_errors
 from tracer.graph import element_types, stored_weights, tensor_type
-from tracer.graph.model import Model, Node, describe
+from tracer.graph.model import Model, Node, describe, signature
 from tracer.interpreter import fallback as fallbacks
 from tracer.interpreter import operators, values
 from tracer.interpreter.operators import Body, Kernel, NodeContext, Operator, Registry, standard
@@ -119,10 +118,7 @@ class Planner:
         self._wrap_kernel = wrap_kernel
         self._fallback = fallback
         self._is_large = stored_weights.is_large(model)
-        self._functions = fallbacks.local_functions(model)
-        self._nodes: dict[str, list[Node]] = defaultdict(list)
-        for node in model.nodes:
-            self._nodes[node.scope.path].append(node)
+        self._functions = model.functions
 
     @cached_property
     def uncomputed(self) -> tuple[Node, ...]:
@@ -152,7 +148,6 @@ class Planner:
         return plan
 
     def _graph(self, graph: onnx.GraphProto, path: str) -> Plan:
-        nodes = self._nodes[path]
         outputs = tuple(value.name for value in graph.output)
         with locate_errors(self._model.name):
             weights = {w.name: values.from_tensor(w, self._folder) for w in graph.initializer}
@@ -161,6 +156,7 @@ class Planner:
         inputs = tuple(value.name for value in graph.input if value.name not in weights)
         types = tuple(tensor_type.from_type_proto(value.type) for value in graph.output)
         constants = {"", *weights}
+        nodes = self._model.nodes_by_graph.get(path, ())
         tasks = [self._task(node, constants) for node in nodes]
         return schedule(_postponed(tasks, constants), inputs, outputs, types, weights)
 
@@ -218,7 +214,7 @@ class Planner:
         return operator
 
     def _local(self, node: Node) -> onnx.FunctionProto | None:
-        return self._functions.get((node.domain, node.op_type, node.proto.overload))
+        return self._functions.get(signature(node.proto)) if self._functions else None
 
     def _computation(
         self, node: Node, opset: int, operator: Operator | None, attributes: Mapping[str, Any],

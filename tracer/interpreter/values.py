@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 import onnx
 
@@ -80,13 +79,8 @@ def empty(type_: tensor_type.TensorType | None) -> Array:
     """Returns an array of the declared type with no rows; float32 if the type is unknown."""
     if type_ is None or type_.dtype == "undefined":
         return np.empty((0,), np.float32)
-    dtype = np.dtype(object if type_.dtype == "string" else scalar_type(type_.dtype))
+    dtype = np.dtype(object) if type_.dtype == "string" else tensor_type.numpy_dtype(type_.dtype)
     return np.empty((0, *(dim if isinstance(dim, int) else 0 for dim in type_.shape or ())), dtype)
-
-
-def scalar_type(dtype: str) -> Any:
-    """Returns what numpy makes a dtype of, for the name of an element type."""
-    return getattr(ml_dtypes, dtype, dtype)
 
 
 def nbytes(value: Value) -> int:

@@ -69,6 +69,18 @@ def transposed(
     return (shape[0], sizes[rank] * known.integer("group", 1), *cropped)
 
 
+RULES("CDist")(lambda known: [known.typed(0, (known.sizes(0)[0], known.sizes(1)[0]))])
+RULES("DequantizeLinear")(lambda known: [known.typed(1, known.shape(0))])
+RULES("NGramRepeatBlock")(lambda known: [known.type_of(1)])
+RULES("QLinearAdd", "QLinearMul")(
+    lambda known: [known.typed(0, broadcast(known.shape(0), known.shape(3)))]
+)
+RULES("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")(
+    lambda known: [known.type_of(0), None, None, known.type_of(0)]
+)
+RULES("WordConvEmbedding")(lambda known: [known.typed(3, (known.sizes(0)[0], known.sizes(1)[0]))])
+
+
 @RULES("MaxpoolWithMask", "NhwcMaxPool")
 def _largest(known: Known) -> Outputs:
     last = known.node.op_type == "NhwcMaxPool"
@@ -85,11 +97,6 @@ def _cropped_regions(known: Known) -> Outputs:
 def _convolved_back(known: Known) -> Outputs:
     pads = known.numbers(2) if known.has(2) else None
     return [known.typed(0, transposed(known, pads, None))]
-
-
-@RULES("QLinearAdd", "QLinearMul")
-def _of_two(known: Known) -> Outputs:
-    return [known.typed(0, broadcast(known.shape(0), known.shape(3)))]
 
 
 @RULES("QLinearWhere")
@@ -157,26 +164,6 @@ def _quantized(known: Known) -> Outputs:
     return [known.typed(2, shape) if known.has(2) else TensorType("uint8", shape)]
 
 
-@RULES("DequantizeLinear")
-def _dequantized(known: Known) -> Outputs:
-    return [known.typed(1, known.shape(0))]
-
-
-@RULES("CDist")
-def _distances(known: Known) -> Outputs:
-    return [known.typed(0, (known.sizes(0)[0], known.sizes(1)[0]))]
-
-
-@RULES("WordConvEmbedding")
-def _words(known: Known) -> Outputs:
-    return [known.typed(3, (known.sizes(0)[0], known.sizes(1)[0]))]
-
-
-@RULES("NGramRepeatBlock")
-def _scores(known: Known) -> Outputs:
-    return [known.type_of(1)]
-
-
 @RULES("GatherND")
 def _picked(known: Known) -> Outputs:
     table, indices = known.sizes(0), known.sizes(1)
@@ -219,11 +206,6 @@ def _padded(known: Known) -> Outputs:
     return [known.typed(0, sizes)]
 
 
-@RULES("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
-def _sum_and_normalised(known: Known) -> Outputs:
-    return [known.type_of(0), None, None, known.type_of(0)]
-
-
 @RULES("EmbedLayerNormalization", "QEmbedLayerNormalization")
 def _embedded(known: Known) -> Outputs:
     is_quantized = known.node.op_type.startswith("Q")
@@ -251,26 +233,21 @@ def _gathered(known: Known) -> Outputs:
 
 @RULES("FusedMatMul", "TransposeMatMul")
 def _transposed_product(known: Known) -> Outputs:
-    left, right = (
-        _with_swapped_axes(
-            known.sizes(i), known.integer(f"trans{n}"), known.integer(f"transBatch{n}")
-        )
-        for i, n in enumerate("AB")
-    )
-    if min(len(left), len(right)) < 2:
-        return []
+    sides = []
+    for index, name in enumerate("AB"):
+        shape = known.sizes(index)
+        if len(shape) < 2:
+            return []
+        if known.integer(f"transBatch{name}"):  # the first axis moves behind the batch
+            shape = (*shape[1:-1], shape[0], shape[-1])
+        if known.integer(f"trans{name}"):
+            shape = (*shape[:-2], shape[-1], shape[-2])
+        sides.append(shape)
+    left, right = sides
     batch = left[:-2] if len(left) >= len(right) else right[:-2]
     if left[:-2] != right[:-2] and min(len(left), len(right)) > 2:
         return []
     return [known.typed(0, (*batch, left[-2], right[-1]))]
-
-
-def _with_swapped_axes(shape: tuple[Dim, ...], last: int, batch: int) -> tuple[Dim, ...]:
-    """Returns the shape after the first axis moved behind the batch, and the last two changed."""
-    if len(shape) < 2:
-        return shape
-    moved = (*shape[1:-1], shape[0], shape[-1]) if batch else shape
-    return (*moved[:-2], moved[-1], moved[-2]) if last else moved
 
 
 @RULES("GroupQueryAttention")

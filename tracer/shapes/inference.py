@@ -47,8 +47,7 @@ def infer(model: Model, shapes: Shapes) -> TensorTypes:
     contradicts the model's declaration.
     """
     inference = inferred(model, shapes)
-    weights = {scope.path: {w.name: w for w in scope.graph.initializer} for scope in model.scopes}
-    return TensorTypes(inference.tensors, weights, inference.values.by_path())
+    return TensorTypes(inference.tensors, inference.weights, inference.values.by_path())
 
 
 def fits(model: Model, shapes: Shapes) -> bool:
@@ -87,6 +86,7 @@ class Inference:
     def __init__(self, model: Model, types: TensorTypes) -> None:
         self.model = model
         self.tensors = {path: dict(of_graph) for path, of_graph in types.tensors.items()}
+        self.weights = types.weights
         self.values = KnownValues(model, self.type_of)
         self._flow = model.dataflow
         self._by_onnx = types.tensors
@@ -94,9 +94,6 @@ class Inference:
         self._more_known: set[Address] = set()
         self._corrected: set[Address] = set()
         self._visits_left = _VISITS * len(model.nodes)
-        self._nodes: dict[str, list[Node]] = defaultdict(list)
-        for node in model.nodes:
-            self._nodes[node.scope.path].append(node)
         self._bodies: dict[str, dict[str, Scope]] = defaultdict(dict)
         for scope in model.scopes:
             if scope.owner is not None:
@@ -105,7 +102,7 @@ class Inference:
 
     def graph(self, scope: Scope) -> None:
         """Infers the nodes of a graph and of its bodies, in order."""
-        nodes = self._nodes[scope.path]
+        nodes = self.model.nodes_by_graph.get(scope.path, ())
         self._visits_left -= len(nodes)
         for node in nodes:
             if node.key in self._bodies:
@@ -168,7 +165,7 @@ class Inference:
         """Forgets what was found of the tensors of a body, and in the bodies of its nodes."""
         inside = [body]
         for scope in inside:  # grows
-            for node in self._nodes[scope.path]:
+            for node in self.model.nodes_by_graph.get(scope.path, ()):
                 inside += self._bodies.get(node.key, {}).values()
             self.tensors[scope.path] = dict(self._by_onnx.get(scope.path, {}))
         paths = frozenset(scope.path for scope in inside)
@@ -459,6 +456,6 @@ def _input(known: Inference, node: Node, index: int) -> Array | None:
             weight = next((each for each in stored if each.name == node.inputs[index]), None)
             if weight is not None and not weight.external_data:
                 value = values.from_tensor(weight)
-    return (
-        shaped(np.dtype(values.scalar_type(kind.dtype)), kind.concrete) if value is None else value
-    )
+    if value is None:
+        return shaped(tensor_type.numpy_dtype(kind.dtype), kind.concrete)
+    return value

@@ -36,8 +36,7 @@ class Known:
 
     def type_of(self, index: int) -> TensorType | None:
         """Returns the type of an input; None if it is left out or unknown."""
-        names = self.node.inputs
-        return self.types.get(names[index]) if index < len(names) and names[index] else None
+        return self.types.get(self.node.inputs[index]) if self.has(index) else None
 
     def shape(self, index: int) -> Shape:
         """Returns the shape of an input; None if it is left out or unknown."""

@@ -9,7 +9,7 @@ import onnx
 from tracer.graph import operators
 from tracer.graph.model import Node
 from tracer.graph.tensor_type import Dim, TensorType
-from tracer.interpreter.numeric.tensors import nonnegative_axis
+from tracer.interpreter.numeric.tensors import nonnegative_axes, nonnegative_axis
 from tracer.interpreter.ops.matmul import einsum_shape
 from tracer.interpreter.ops.resize import resized_sizes
 from tracer.shapes import fused
@@ -151,8 +151,7 @@ def _convolved_back(known: Known) -> Outputs:
 @_STANDARD("Resize", "Upsample")
 def _resized(known: Known) -> Outputs:
     shape = known.sizes(0)
-    axes = [nonnegative_axis(axis, len(shape)) for axis in known.integers("axes")]
-    axes = axes or list(range(len(shape)))
+    axes = nonnegative_axes(known.integers("axes") or None, len(shape))
     sources = [size for size in (shape[axis] for axis in axes) if isinstance(size, int)]
     scales, sizes = _scales(known), known.value(3)
     if len(sources) < len(axes) or (scales is None and sizes is None):
@@ -195,9 +194,7 @@ def _summed(known: Known) -> Outputs:
     return [known.typed(0, einsum_shape(known.text("equation", ""), concrete))]
 
 
-@_STANDARD("PRelu")
-def _sloped(known: Known) -> Outputs:
-    return [known.typed(0, broadcast(known.shape(0), known.shape(1)))]
+_STANDARD("PRelu")(lambda known: [known.typed(0, broadcast(known.shape(0), known.shape(1)))])
 
 
 @_STANDARD("Squeeze")
@@ -307,9 +304,7 @@ def _estimated(known: Known) -> Outputs:
     return [TensorType("float32", (*rows, targets))]
 
 
-@_ML("TreeEnsemble")
-def _forest(known: Known) -> Outputs:
-    return [known.typed(0, (*_rows(known), known.integer("n_targets", 1)))]
+_ML("TreeEnsemble")(lambda k: [k.typed(0, (*_rows(k), k.integer("n_targets", 1)))])
 
 
 def _rows(known: Known) -> tuple[Dim, ...]:

@@ -15,8 +15,7 @@ from tracer.interpreter.compiled_code import READ, WRITTEN, entry, task
 from tracer.interpreter.kernels.argument_types import floats, read_only, vector_type
 from tracer.interpreter.kernels.machine_code import helper
 
-_READ = types.Array(types.float32, 1, "C", readonly=True)
-_WRITE = types.Array(types.float32, 1, "C")
+_READ, _WRITE = read_only(types.float32), vector_type(types.float32)
 _FLOAT = types.float32
 _BYTES = (types.uint8, types.int8)
 
@@ -138,7 +137,7 @@ def ratio(words: Any, block: int) -> None:
 
 
 @entry(lambda x, scale, zero, low, high, out: x.size == out.size,
-    *[types.void(_READ, _FLOAT, _FLOAT, _FLOAT, _FLOAT, types.Array(kind, 1, "C"))
+    *[types.void(_READ, _FLOAT, _FLOAT, _FLOAT, _FLOAT, vector_type(kind))
      for kind in (*_BYTES, types.int16)])  # fmt: skip
 def quantize(x: Any, scale: Any, zero: Any, low: Any, high: Any, out: Any) -> None:
     """round(x / scale) + zero, half to even, clipped to [low, high], which lie within 2^21.
@@ -155,8 +154,7 @@ def quantize(x: Any, scale: Any, zero: Any, low: Any, high: Any, out: Any) -> No
 
 
 @entry(lambda x, scale, zero, out: x.size == out.size,
-    *[types.void(types.Array(kind, 1, "C", readonly=True), _FLOAT, _FLOAT,
-                types.Array(_FLOAT, 1, "C")) for kind in _BYTES])  # fmt: skip
+    *[types.void(read_only(kind), _FLOAT, _FLOAT, _WRITE) for kind in _BYTES])  # fmt: skip
 def dequantize(x: Any, scale: Any, zero: Any, out: Any) -> None:
     """(x - zero) * scale."""
     for i in range(x.size):

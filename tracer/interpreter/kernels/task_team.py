@@ -52,22 +52,21 @@ def _load(typingctx: Any, array: Any, index: Any) -> Any:
     return types.int64(array, types.int64), code
 
 
-@emitted
-def _add(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word = _word(context, builder, signature, arguments)
-        return builder.atomic_rmw("add", word, arguments[2], "seq_cst")
+def _changed(operation: str) -> Any:
+    """Emits code that changes a word by an operation of LLVM, and returns what it was."""
 
-    return types.int64(array, types.int64, types.int64), code
+    @emitted
+    def change(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            word = _word(context, builder, signature, arguments)
+            return builder.atomic_rmw(operation, word, arguments[2], "seq_cst")
+
+        return types.int64(array, types.int64, types.int64), code
+
+    return change
 
 
-@emitted
-def _exchange(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word = _word(context, builder, signature, arguments)
-        return builder.atomic_rmw("xchg", word, arguments[2], "seq_cst")
-
-    return types.int64(array, types.int64, types.int64), code
+_add, _exchange = _changed("add"), _changed("xchg")
 
 
 @emitted

@@ -20,7 +20,7 @@ ARRAYS = (
 )  # fmt: skip
 """Arrays of a task: factors (rows, terms), floats, with rows of 0 up to a whole tile; the numbers
 of the columns; int64 offsets of the terms in them; where each column begins; runs of neighbours
-(see `panels`), and the first run of each tile, none where columns are gathered one by one; where
+(see `Panel`), and the first run of each tile, none where columns are gathered one by one; where
 the result of each column lies; what the sums of each row begin with, and what is added at their
 end, floats; groups of terms (see `Step`), and the first group of each panel; results; bytes for the
 panels of blocks, in slots, and 1 for each slot in use; what a store knows of each row; tables of

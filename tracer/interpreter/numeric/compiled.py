@@ -232,9 +232,8 @@ def source(x: Array, window: Window, arranged: ImageLayout, fill: float = 0) -> 
 
 
 def takes_elements(x: Array) -> bool:
-    """Whether `x` is float32 and large enough for the kernels."""
-    suits = x.size >= _WORTHWHILE and x.ndim > 1 and x.dtype == np.float32
-    return suits and _are_worth(x.size * _PER_ELEMENT)
+    """Whether `x` has channels, is float32 and large enough for the kernels."""
+    return x.ndim > 1 and takes_rows(x)
 
 
 def affine(x: Array, scale: Array, shift: Array) -> Array:

@@ -154,6 +154,4 @@ class _Team:
             bell.acquire()
 
 
-@cache
-def _team(helpers: int) -> _Team:
-    return _Team(helpers)
+_team = cache(_Team)

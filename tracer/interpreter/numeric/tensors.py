@@ -8,7 +8,7 @@ onnxruntime's ContribOperators.md defines the layout (MatMulNBits, QMoE, GatherB
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -96,6 +96,11 @@ def nonnegative_axis(axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise ModelError(f"axis {axis} of a tensor with {rank} axes")
     return int(axis) % rank
+
+
+def nonnegative_axes(axes: Iterable[int] | None, rank: int) -> list[int]:
+    """Returns the axes as `nonnegative_axis` does; None are all of them."""
+    return list(range(rank)) if axes is None else [nonnegative_axis(a, rank) for a in axes]
 
 
 def flat(x: Array, start: int, stop: int) -> Array:
@@ -198,11 +203,10 @@ class BlockWeights:
     block: int
     depth: int
 
-    def pieces(self) -> Iterator[slice]:
-        """Yields slices of rows that unpack to a bounded number of bytes."""
+    def pieces(self) -> list[slice]:
+        """Returns slices of rows that unpack to a bounded number of bytes."""
         step = max(1, _ROWS_BYTES // (4 * max(1, self.scales.shape[1] * self.block)))
-        for low in range(0, len(self.codes), step):
-            yield slice(low, min(low + step, len(self.codes)))
+        return parallel.pieces(len(self.codes), step)
 
     def centred(self, rows: slice | Array) -> Array:
         """Returns code - zero of some rows as float32 [rows, blocks, block], padding included."""

@@ -1,7 +1,7 @@
 """Element-wise arithmetic, functions, comparisons, logic and activations, with broadcasting."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any
 
@@ -10,10 +10,8 @@ import numpy as np
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import compiled
 from tracer.interpreter.numeric.tensors import Compute, apply, apply_float, nonnegative_axis
-from tracer.interpreter.operators import operator, parameters_of
+from tracer.interpreter.operators import Ints, operator, parameters_of
 from tracer.support.types import Array
-
-_Consumed = Sequence[int] | None
 
 
 def divide(a: Array, b: Array, out: Array) -> None:
@@ -40,8 +38,8 @@ def legacy_binary(compute: Compute, dtype: Any = None) -> Callable[..., Array]:
     """Returns the operator as before opset 7, with one-sided broadcasting."""
 
     def function(
-        A: Array, B: Array, *, axis: int | None = None, broadcast: int = 0, consumed_inputs:
-        Sequence[int] | None = None,
+        A: Array, B: Array,
+        *, axis: int | None = None, broadcast: int = 0, consumed_inputs: Ints = None,
     ) -> Array:  # fmt: skip
         return apply(compute, A, _one_sided(A, B, broadcast, axis), dtype=dtype)
 
@@ -68,7 +66,7 @@ def broadcast(compute: Compute, dtype: Any = None) -> Callable[[Array, Array], A
 def unary(compute: Compute) -> Callable[..., Array]:
     """Returns an operator of one input; `consumed_inputs` is a hint that opset 6 dropped."""
 
-    def function(X: Array, *, consumed_inputs: Sequence[int] | None = None) -> Array:
+    def function(X: Array, *, consumed_inputs: Ints = None) -> Array:
         return apply(compute, X)
 
     return function
@@ -77,7 +75,7 @@ def unary(compute: Compute) -> Callable[..., Array]:
 def folded(compute: Compute) -> Callable[..., Array]:
     """Returns an operator that folds any number of inputs."""
 
-    def function(*data_0: Array, consumed_inputs: Sequence[int] | None = None) -> Array:
+    def function(*data_0: Array, consumed_inputs: Ints = None) -> Array:
         return reduce(lambda a, b: apply(compute, a, b), data_0)
 
     return function
@@ -119,13 +117,13 @@ operator("Min")(folded(np.minimum))
 
 
 @operator("Sum")
-def total(*data_0: Array, consumed_inputs: Sequence[int] | None = None) -> Array:
+def total(*data_0: Array, consumed_inputs: Ints = None) -> Array:
     """The element-wise sum of the inputs; half precision is added up in float32."""
     return apply_float(lambda *arrays, out: np.copyto(out, reduce(np.add, arrays)), *data_0)
 
 
 @operator("Mean")
-def mean(*data_0: Array, consumed_inputs: Sequence[int] | None = None) -> Array:
+def mean(*data_0: Array, consumed_inputs: Ints = None) -> Array:
     """The element-wise mean of the inputs; half precision is added up in float32."""
     return apply_float(
         lambda *arrays, out: np.divide(reduce(np.add, arrays), len(arrays), out=out), *data_0
@@ -216,10 +214,7 @@ def where(condition: Array, X: Array, Y: Array) -> Array:
     return apply(choose, condition, X, Y, dtype=X.dtype)
 
 
-@operator("IsNaN", since=9)
-def is_nan(X: Array) -> Array:
-    """Whether each element is NaN."""
-    return apply(np.isnan, X, dtype=np.bool_)
+operator("IsNaN", since=9)(lambda X: apply(np.isnan, X, dtype=np.bool_))
 
 
 @operator("IsInf", since=10)
@@ -253,7 +248,7 @@ def float_function(
 
 
 @operator("Relu")
-def relu(X: Array, *, consumed_inputs: _Consumed = None) -> Array:
+def relu(X: Array, *, consumed_inputs: Ints = None) -> Array:
     """max(x, 0); -0 stays, as in onnxruntime."""
     if compiled.takes_elements(X):
         return compiled.relu(X)
@@ -266,16 +261,14 @@ def relu(X: Array, *, consumed_inputs: _Consumed = None) -> Array:
 
 
 @float_function("LeakyRelu")
-def leaky_relu(
-    x: Array, out: Array, *, alpha: float = 0.01, consumed_inputs: _Consumed = None
-) -> None:
+def leaky_relu(x: Array, out: Array, *, alpha: float = 0.01, consumed_inputs: Ints = None) -> None:
     """x, or alpha x where x is negative."""
     np.multiply(x, alpha, out=out)
     np.copyto(out, x, where=x >= 0)
 
 
 @operator("PRelu")
-def prelu_1(X: Array, slope: Array, *, consumed_inputs: _Consumed = None) -> Array:
+def prelu_1(X: Array, slope: Array, *, consumed_inputs: Ints = None) -> Array:
     """PRelu before opset 7: one slope, or one per channel."""
     return prelu(X, slope.reshape(-1, *[1] * (X.ndim - 2)) if slope.size > 1 else slope)
 
@@ -299,7 +292,7 @@ def thresholded_relu(x: Array, out: Array, *, alpha: float = 1.0) -> None:
 
 
 @float_function("Elu")
-def elu(x: Array, out: Array, *, alpha: float = 1.0, consumed_inputs: _Consumed = None) -> None:
+def elu(x: Array, out: Array, *, alpha: float = 1.0, consumed_inputs: Ints = None) -> None:
     """x, or alpha (exp(x) - 1) where x is negative."""
     _exponential_into(x, out, 1.0, alpha, 1.0)
 
@@ -308,7 +301,7 @@ def elu(x: Array, out: Array, *, alpha: float = 1.0, consumed_inputs: _Consumed 
 def selu(
     x: Array, out: Array,
     *, alpha: float = 1.6732631921768188, gamma: float = 1.0507010221481323,
-    consumed_inputs: _Consumed = None,
+    consumed_inputs: Ints = None,
 ) -> None:  # fmt: skip
     """gamma x, or gamma alpha (exp(x) - 1) where x is negative."""
     _exponential_into(x, out, gamma, gamma * alpha, 1.0)
@@ -317,7 +310,7 @@ def selu(
 @float_function("Selu", since=1)
 def selu_1(
     x: Array, out: Array,
-    *, alpha: float = 1.6732, gamma: float = 1.0507, consumed_inputs: _Consumed = None,
+    *, alpha: float = 1.6732, gamma: float = 1.0507, consumed_inputs: Ints = None,
 ) -> None:  # fmt: skip
     """Selu before opset 6, with shorter constants."""
     _exponential_into(x, out, gamma, gamma * alpha, 1.0)
@@ -339,7 +332,7 @@ def _exponential_into(x: Array, out: Array, positive: float, negative: float, sc
 
 
 @float_function("Sigmoid")
-def sigmoid(x: Array, out: Array, *, consumed_inputs: _Consumed = None) -> None:
+def sigmoid(x: Array, out: Array, *, consumed_inputs: Ints = None) -> None:
     """1 / (1 + exp(-x))."""
     _sigmoid_into(x, out)
 
@@ -355,7 +348,7 @@ def _sigmoid_into(x: Array, out: Array) -> None:
 @float_function("HardSigmoid")
 def hard_sigmoid(
     x: Array, out: Array,
-    *, alpha: float = 0.2, beta: float = 0.5, consumed_inputs: _Consumed = None,
+    *, alpha: float = 0.2, beta: float = 0.5, consumed_inputs: Ints = None,
 ) -> None:  # fmt: skip
     """alpha x + beta, clipped to [0, 1]."""
     np.multiply(x, alpha, out=out)
@@ -435,7 +428,7 @@ def clip(input: Array, min: Array | None = None, max: Array | None = None) -> Ar
 @operator("Clip")
 def clip_1(
     input: Array,
-    *, min: float | None = None, max: float | None = None, consumed_inputs: _Consumed = None,
+    *, min: float | None = None, max: float | None = None, consumed_inputs: Ints = None,
 ) -> Array:  # fmt: skip
     """Clip before opset 11: bounds are attributes."""
     low, high = (None if v is None else np.array(v, input.dtype) for v in (min, max))

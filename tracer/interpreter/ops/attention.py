@@ -167,13 +167,9 @@ RULES = ("linear", "gated", "delta", "gated_delta")
 
 def check_linear(given: Arguments) -> None:
     """Raises ModelError for operands that do not fit the rule or each other."""
-    update_rule = given.update_rule
-    for name, operand, needed in (
-        ("decay", given.decay, _decays(update_rule)),
-        ("beta", given.beta, _corrects(update_rule)),
-    ):
-        if operand is not None and not needed:
-            raise ModelError(f"the rule '{update_rule}' takes no {name}")
+    for name, has_use_for in _GATES.items():
+        if getattr(given, name) is not None and not has_use_for(given.update_rule):
+            raise ModelError(f"the rule '{given.update_rule}' takes no {name}")
     check_groups(given.q_num_heads, given.kv_num_heads)
     check_contrib_linear(given)
 
@@ -203,11 +199,8 @@ def check_contrib_linear(given: Arguments) -> None:
             raise ModelError(f"{name} is {list(gate.shape)}, for {groups} heads of {size} numbers")
     if rule not in RULES:
         raise ModelError(f"update_rule is '{rule}'", f"Known: {', '.join(RULES)}.")
-    for name, gate, needed in (
-        ("decay", given.decay, _decays(rule)),
-        ("beta", given.beta, _corrects(rule)),
-    ):
-        if gate is None and needed:
+    for name, has_use_for in _GATES.items():
+        if getattr(given, name) is None and has_use_for(rule):
             raise ModelError(f"the rule '{rule}' needs {name}")
 
 
@@ -280,3 +273,7 @@ def _decays(rule: str) -> bool:
 
 def _corrects(rule: str) -> bool:
     return rule.endswith("delta")
+
+
+_GATES = {"decay": _decays, "beta": _corrects}
+"""Whether a rule has a use for an operand, by its name."""

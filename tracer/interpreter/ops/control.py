@@ -8,7 +8,7 @@ import numpy as np
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter import values
-from tracer.interpreter.operators import Body, operator
+from tracer.interpreter.operators import Body, Ints, operator
 from tracer.support.types import Array
 
 
@@ -58,26 +58,17 @@ def sequence_map(
 
 @operator("Scan", since=9)
 def scan(
-    *states_and_inputs: values.Value,
-    body: Body, num_scan_inputs: int, scan_input_axes: Sequence[int] | None = None,
-    scan_input_directions: Sequence[int] | None = None,
-    scan_output_axes: Sequence[int] | None = None,
-    scan_output_directions: Sequence[int] | None = None,
+    *states_and_inputs: values.Value, body: Body, num_scan_inputs: int,
+    scan_input_axes: Ints = None, scan_input_directions: Ints = None, scan_output_axes: Ints = None,
+    scan_output_directions: Ints = None,
 ) -> tuple[values.Value, ...]:  # fmt: skip
     """Runs the body once per slice of the scan inputs; direction 1 is backwards."""
     count = len(states_and_inputs) - num_scan_inputs
     states: Sequence[values.Value] = states_and_inputs[:count]
     axes = scan_input_axes or [0] * num_scan_inputs
-    moved_inputs = [
-        np.moveaxis(array, axis, 0)
-        for array, axis in zip(states_and_inputs[count:], axes, strict=True)
-    ]
-    sources = [
-        np.flip(moved, 0) if backwards else moved
-        for moved, backwards in zip(
-            moved_inputs, scan_input_directions or [0] * num_scan_inputs, strict=True
-        )
-    ]
+    directions = scan_input_directions or [0] * num_scan_inputs
+    moved = [np.moveaxis(v, a, 0) for v, a in zip(states_and_inputs[count:], axes, strict=True)]
+    sources = [np.flip(v, 0) if back else v for v, back in zip(moved, directions, strict=True)]
     lengths = {source.shape[0] for source in sources}
     if len(lengths) != 1:
         raise ModelError(f"scan inputs of different lengths: {sorted(lengths)}")
@@ -100,7 +91,7 @@ def scan(
 @operator("Scan", since=8)
 def scan_8(
     sequence_lens: Array | None, *states_and_inputs: values.Value,
-    body: Body, num_scan_inputs: int, directions: Sequence[int] | None = None,
+    body: Body, num_scan_inputs: int, directions: Ints = None,
 ) -> tuple[values.Value, ...]:  # fmt: skip
     """Scan of opset 8: all inputs have a leading batch axis, each entry its own length."""
     count = len(states_and_inputs) - num_scan_inputs

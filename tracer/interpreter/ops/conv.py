@@ -11,19 +11,16 @@ from tracer.interpreter.numeric import compiled, parallel
 from tracer.interpreter.numeric.products import check_channels, convolve, depthwise
 from tracer.interpreter.numeric.tensors import is_half, widened
 from tracer.interpreter.numeric.windows import window
-from tracer.interpreter.operators import MICROSOFT, Arguments, operator
+from tracer.interpreter.operators import MICROSOFT, Arguments, Ints, operator
 from tracer.interpreter.ops.arithmetic import swish
 from tracer.support.types import Array
-
-_Ints = Sequence[int] | None
 
 
 @operator("Conv")
 def conv(
     X: Array, W: Array, B: Array | None = None,
-    *, auto_pad: str = "NOTSET", dilations: Sequence[int] | None = None, group: int = 1,
-    kernel_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    *, auto_pad: str = "NOTSET", dilations: Ints = None, group: int = 1, kernel_shape: Ints = None,
+    pads: Ints = None, strides: Ints = None,
 ) -> Array:  # fmt: skip
     """Convolves X (N, C, *size) with W (M, C / group, *kernel) and adds B (M)."""
     check_channels(X, W, group)
@@ -55,9 +52,8 @@ def conv(
 @operator("ConvTranspose")
 def conv_transpose(
     X: Array, W: Array, B: Array | None = None,
-    *, auto_pad: str = "NOTSET", dilations: _Ints = None, group: int = 1,
-    kernel_shape: _Ints = None, output_padding: _Ints = None, output_shape: _Ints = None,
-    pads: _Ints = None, strides: _Ints = None,
+    *, auto_pad: str = "NOTSET", dilations: Ints = None, group: int = 1, kernel_shape: Ints = None,
+    output_padding: Ints = None, output_shape: Ints = None, pads: Ints = None, strides: Ints = None,
 ) -> Array:  # fmt: skip
     """Transposed convolution of X (N, C, *size) with W (C, M / group, *kernel), plus B (M)."""
     rank = X.ndim - 2
@@ -87,7 +83,7 @@ def conv_transpose(
 
 def geometry(
     size: Sequence[int], kernel: Sequence[int], steps: Sequence[int], spread: Sequence[int],
-    pads: _Ints, output_padding: _Ints, output_shape: _Ints, auto_pad: str,
+    pads: Ints, output_padding: Ints, output_shape: Ints, auto_pad: str,
 ) -> tuple[list[int], list[int], list[int]]:  # fmt: skip
     """Returns per spatial axis the full size, the output's start in it, and the output's size.
 
@@ -149,7 +145,7 @@ def _window_slices(
 @operator("Col2Im", since=18)
 def col2im(
     input: Array, image_shape: Array, block_shape: Array,
-    *, dilations: _Ints = None, pads: _Ints = None, strides: _Ints = None,
+    *, dilations: Ints = None, pads: Ints = None, strides: Ints = None,
 ) -> Array:  # fmt: skip
     """Images (N, C, *image_shape) from columns (N, C times the size of a block, blocks)."""
     image, block = image_shape.tolist(), block_shape.tolist()

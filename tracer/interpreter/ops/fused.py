@@ -12,18 +12,17 @@ from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import products
 from tracer.interpreter.numeric.tensors import nonnegative_axis
-from tracer.interpreter.operators import MICROSOFT, NodeContext, operator, parameters_of
+from tracer.interpreter.operators import MICROSOFT, operator, parameters_of
 from tracer.interpreter.ops import arithmetic
 from tracer.interpreter.ops.conv import conv, conv_transpose
 from tracer.interpreter.ops.generated import range_
-from tracer.interpreter.ops.indexing import gather_nd
+from tracer.interpreter.ops.indexing import gather_nd, unique
 from tracer.interpreter.ops.matmul import gemm, matmul
 from tracer.interpreter.ops.pooling import max_pool
 from tracer.interpreter.ops.resize import grid_sample_16
 from tracer.interpreter.ops.shape import pad, trilu
 from tracer.support.types import Array
 
-_Ints = Sequence[int] | None
 _ACTIVATIONS: Mapping[str, Callable[..., Array]] = {
     "": lambda x: x,
     "Relu": arithmetic.relu,
@@ -77,12 +76,6 @@ def fast_gelu(X: Array, bias: Array | None = None) -> Array:
     return arithmetic.gelu(X if bias is None else X + bias, approximate="tanh")
 
 
-@operator("QuickGelu", domain=MICROSOFT)
-def quick_gelu(X: Array, *, alpha: float = 1.702) -> Array:
-    """x sigmoid(alpha x)."""
-    return arithmetic.swish(X, alpha=alpha)
-
-
 @operator("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(
     A: Array, B: Array,
@@ -111,6 +104,7 @@ operator("GridSample", domain=MICROSOFT)(grid_sample_16)
 operator("MatMulInteger16", domain=MICROSOFT)(  # sums are 32-bit
     lambda A, B: matmul(A.astype(np.int32), B.astype(np.int32))
 )
+operator("QuickGelu", domain=MICROSOFT)(lambda X, *, alpha=1.702: arithmetic.swish(X, alpha=alpha))
 operator("Trilu", domain=MICROSOFT, copies=1)(trilu)
 
 
@@ -137,41 +131,26 @@ def inverse(X: Array) -> Array:
 @operator("Unique", domain=MICROSOFT, copies=8)
 def unique_in_order(x: Array) -> tuple[Array, Array, Array]:
     """Returns the values of x (N) in the order they first appear, the place of each, and counts."""
-    values, first, places, counts = np.unique(
-        x, return_index=True, return_inverse=True, return_counts=True
-    )
-    order = np.argsort(first)
-    ranks = np.argsort(order)
-    return values[order], ranks[places.reshape(-1)].astype(np.int64), counts[order].astype(np.int64)
+    values, _, places, counts = unique(x, sorted=0)
+    return values, places, counts
 
 
 @operator("NhwcMaxPool", domain=MICROSOFT)
-def nhwc_max_pool(
-    x: Array,
-    *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: _Ints = None,
-    kernel_shape: Sequence[int], pads: _Ints = None, strides: _Ints = None, ctx: NodeContext,
-) -> Array:  # fmt: skip
+@parameters_of(max_pool, without=["storage_order"])
+def nhwc_max_pool(x: Array, **attributes: Any) -> Array:
     """The largest value of each window, with channels at the last axis."""
-    first = np.ascontiguousarray(np.moveaxis(x, -1, 1))
-    (maxima, *_) = max_pool(
-        first, auto_pad=auto_pad, ceil_mode=ceil_mode, dilations=dilations,
-        kernel_shape=kernel_shape, pads=pads, strides=strides, ctx=ctx,
-    )  # fmt: skip
+    maxima, *_ = max_pool(np.ascontiguousarray(np.moveaxis(x, -1, 1)), **attributes)
     return np.moveaxis(maxima, 1, -1)
 
 
 @operator("ConvTransposeWithDynamicPads", domain=MICROSOFT)
+@parameters_of(conv_transpose, without=["output_shape", "pads"])
 def conv_transpose_with_dynamic_pads(
-    X: Array, W: Array, Pads: Array | None = None, B: Array | None = None,
-    *, auto_pad: str = "NOTSET", dilations: _Ints = None, group: int = 1,
-    kernel_shape: _Ints = None, output_padding: _Ints = None, strides: _Ints = None,
-) -> Array:  # fmt: skip
+    X: Array, W: Array, Pads: Array | None = None, B: Array | None = None, **attributes: Any
+) -> Array:
     """The standard's ConvTranspose, whose pads are an input."""
-    return conv_transpose(
-        X, W, B, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
-        output_padding=output_padding, pads=None if Pads is None else Pads.reshape(-1).tolist(),
-        strides=strides,
-    )  # fmt: skip
+    pads = None if Pads is None else Pads.reshape(-1).tolist()
+    return conv_transpose(X, W, B, pads=pads, **attributes)
 
 
 @operator("UnfoldTensor", domain=MICROSOFT)

@@ -6,6 +6,7 @@ every run: the seed is the attribute, or else follows from the node's key.
 
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,15 +14,15 @@ import onnx
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.tensors import nonnegative_axis
-from tracer.interpreter.operators import NodeContext, operator
+from tracer.interpreter.operators import Floats, Ints, NodeContext, operator, parameters_of
 from tracer.support.types import Array
 
 
 @operator("Constant")
 def constant(
     *, value: Array | None = None, sparse_value: Array | None = None,
-    value_float: float | None = None, value_floats: Sequence[float] | None = None,
-    value_int: int | None = None, value_ints: Sequence[int] | None = None,
+    value_float: float | None = None, value_floats: Floats = None,
+    value_int: int | None = None, value_ints: Ints = None,
     value_string: str | None = None, value_strings: Sequence[str] | None = None,
 ) -> Array:  # fmt: skip
     """Returns the single attribute that is set, as a tensor."""
@@ -91,15 +92,11 @@ def random_normal(
 
 
 @operator("RandomNormalLike")
-def random_normal_like(
-    input: Array,
-    *, dtype: int | None = None, mean: float = 0.0, scale: float = 1.0, seed: float | None = None,
-    ctx: NodeContext,
-) -> Array:  # fmt: skip
+@parameters_of(random_normal, without=["shape"])
+def random_normal_like(input: Array, *, dtype: int | None = None, **attributes: Any) -> Array:
     """Normal values in the shape of `input`; `dtype` defaults to its type."""
-    kind = input.dtype if dtype is None else _dtype(dtype)
-    limits.allow(input.shape, np.float64)
-    return generator(seed, ctx).normal(mean, scale, input.shape).astype(kind)
+    number = onnx.helper.np_dtype_to_tensor_dtype(input.dtype) if dtype is None else dtype
+    return random_normal(shape=input.shape, dtype=number, **attributes)
 
 
 @operator("RandomUniform")
@@ -113,15 +110,11 @@ def random_uniform(
 
 
 @operator("RandomUniformLike")
-def random_uniform_like(
-    input: Array,
-    *, dtype: int | None = None, low: float = 0.0, high: float = 1.0, seed: float | None = None,
-    ctx: NodeContext,
-) -> Array:  # fmt: skip
+@parameters_of(random_uniform, without=["shape"])
+def random_uniform_like(input: Array, *, dtype: int | None = None, **attributes: Any) -> Array:
     """Uniform values in [low, high) in the shape of `input`; `dtype` defaults to its type."""
-    kind = input.dtype if dtype is None else _dtype(dtype)
-    limits.allow(input.shape, np.float64)
-    return generator(seed, ctx).uniform(low, high, input.shape).astype(kind)
+    number = onnx.helper.np_dtype_to_tensor_dtype(input.dtype) if dtype is None else dtype
+    return random_uniform(shape=input.shape, dtype=number, **attributes)
 
 
 @operator("Bernoulli", since=15, copies=4)
@@ -170,7 +163,7 @@ def dropout_10(data: Array, *, ratio: float = 0.5) -> tuple[Array, Array]:
 @operator("Dropout")
 def dropout_1(
     data: Array,
-    *, consumed_inputs: Sequence[int] | None = None, is_test: int = 0, ratio: float = 0.5,
+    *, consumed_inputs: Ints = None, is_test: int = 0, ratio: float = 0.5,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Dropout before opset 10: the mask, which nothing fills, has the type of the input."""
     return data, np.zeros(data.shape, data.dtype)

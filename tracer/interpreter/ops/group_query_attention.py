@@ -194,11 +194,8 @@ def grouped_heads(
         packed = attention.split_heads(query, count + 2 * groups)
         q, k, v = np.split(packed, [count, count + groups], axis=1)
         return q, k, v
-    q, k, v = (
-        attention.split_heads(query, count),
-        attention.split_heads(key, groups),
-        attention.split_heads(value, groups),
-    )
+    q = attention.split_heads(query, count)
+    k, v = (attention.split_heads(each, groups) for each in (key, value))
     expected = (len(q), groups, *q.shape[2:])
     if k.shape != expected or v.shape != expected:
         raise ModelError(

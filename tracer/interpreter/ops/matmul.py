@@ -1,13 +1,14 @@
 """MatMul, Gemm, Einsum, MatMulInteger."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tracer import limits
 from tracer.interpreter.numeric import products
 from tracer.interpreter.numeric.tensors import is_half
-from tracer.interpreter.operators import operator
+from tracer.interpreter.operators import operator, parameters_of
 from tracer.support.types import Array
 
 
@@ -33,12 +34,10 @@ def gemm(
 
 
 @operator("Gemm")
-def gemm_1(
-    A: Array, B: Array, C: Array,
-    *, alpha: float = 1.0, beta: float = 1.0, broadcast: int = 0, transA: int = 0, transB: int = 0,
-) -> Array:  # fmt: skip
+@parameters_of(gemm)
+def gemm_1(A: Array, B: Array, C: Array, *, broadcast: int = 0, **attributes: Any) -> Array:
     """Gemm before opset 7: `broadcast` enables broadcasting of C."""
-    return gemm(A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    return gemm(A, B, C, **attributes)
 
 
 @operator("Einsum", since=12)

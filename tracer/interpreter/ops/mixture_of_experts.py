@@ -178,8 +178,8 @@ def qmoe(
 ) -> Array:  # fmt: skip
     """MoE whose weights are packed codes of 2, 4 or 8 bits, each row or block with its scale.
 
-    The weights are those of `numeric.block_weights`. As in onnxruntime's CPU kernel, shares of the
-    chosen experts add up to 1 unless `router_weights` gives them. Raises ModelError.
+    The weights are `BlockWeights`. As in onnxruntime's CPU kernel, shares of the chosen experts add
+    up to 1 unless `router_weights` gives them. Raises ModelError.
     """
     if quant_type != "int" or weights_prepacked == 1:
         raise ModelError(

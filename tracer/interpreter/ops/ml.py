@@ -13,7 +13,7 @@ import numpy as np
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.graph.operators import CLASSICAL
-from tracer.interpreter.operators import operator
+from tracer.interpreter.operators import Floats, Ints, operator
 from tracer.interpreter.ops.arithmetic import sigmoid
 from tracer.interpreter.ops.softmax import softmax
 from tracer.support.types import Array
@@ -21,18 +21,16 @@ from tracer.support.types import Array
 _UNKNOWN = "_Unused"
 _NAN = "NaN"
 """Stands for every NaN in a table of floats, which has no texts."""
-_Floats = Sequence[float] | None
 
 
 @operator("LabelEncoder", since=2, domain=CLASSICAL)
 def label_encoder(
     X: Array,
     *, default_float: float = -0.0, default_int64: int = -1, default_string: str = _UNKNOWN,
-    default_tensor: Array | None = None, keys_floats: Sequence[float] | None = None,
-    keys_int64s: Sequence[int] | None = None, keys_strings: Sequence[str] | None = None,
-    keys_tensor: Array | None = None, values_floats: Sequence[float] | None = None,
-    values_int64s: Sequence[int] | None = None, values_strings: Sequence[str] | None = None,
-    values_tensor: Array | None = None,
+    default_tensor: Array | None = None, keys_floats: Floats = None, keys_int64s: Ints = None,
+    keys_strings: Sequence[str] | None = None, keys_tensor: Array | None = None,
+    values_floats: Floats = None, values_int64s: Ints = None,
+    values_strings: Sequence[str] | None = None, values_tensor: Array | None = None,
 ) -> Array:  # fmt: skip
     """Replaces each key by its value, and others by the default of the values' type.
 
@@ -72,8 +70,7 @@ def label_encoder_1(
 @operator("DictVectorizer", domain=CLASSICAL)
 def dict_vectorizer(
     X: Mapping[Any, Any],
-    *, int64_vocabulary: Sequence[int] | None = None,
-    string_vocabulary: Sequence[str] | None = None,
+    *, int64_vocabulary: Ints = None, string_vocabulary: Sequence[str] | None = None,
 ) -> Array:  # fmt: skip
     """Returns the values of the map X in the order of the vocabulary; what it lacks is 0 or ''.
 
@@ -90,8 +87,7 @@ def dict_vectorizer(
 @operator("ZipMap", domain=CLASSICAL)
 def zip_map(
     X: Array,
-    *, classlabels_int64s: Sequence[int] | None = None,
-    classlabels_strings: Sequence[str] | None = None,
+    *, classlabels_int64s: Ints = None, classlabels_strings: Sequence[str] | None = None,
 ) -> list[dict[Any, float]]:  # fmt: skip
     """Returns a map for each row of X (N, C), or of one row (C), from C labels to its values.
 
@@ -153,11 +149,11 @@ _ZERO = 1e-7
 @operator("SVMClassifier", domain=CLASSICAL)
 def svm_classifier(
     X: Array,
-    *, classlabels_ints: Sequence[int] | None = None,
-    classlabels_strings: Sequence[str] | None = None, coefficients: Sequence[float],
-    kernel_params: _Floats = None, kernel_type: str = "LINEAR", post_transform: str = "NONE",
-    prob_a: _Floats = None, prob_b: _Floats = None, rho: Sequence[float],
-    support_vectors: _Floats = None, vectors_per_class: Sequence[int] | None = None,
+    *, classlabels_ints: Ints = None, classlabels_strings: Sequence[str] | None = None,
+    coefficients: Sequence[float],
+    kernel_params: Floats = None, kernel_type: str = "LINEAR", post_transform: str = "NONE",
+    prob_a: Floats = None, prob_b: Floats = None, rho: Sequence[float],
+    support_vectors: Floats = None, vectors_per_class: Ints = None,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Returns the labels of the rows of X (N, F), and their scores as float32.
 

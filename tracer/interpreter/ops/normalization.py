@@ -14,11 +14,9 @@ from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import compiled
 from tracer.interpreter.numeric.tensors import apply, are_indices, nonnegative_axis, widened
-from tracer.interpreter.operators import MICROSOFT, operator
+from tracer.interpreter.operators import MICROSOFT, Ints, operator
 from tracer.interpreter.ops.quantization import dequantize_linear
 from tracer.support.types import Array
-
-_Ints = Sequence[int] | None
 
 
 @operator("BatchNormalization", since=14)
@@ -41,7 +39,7 @@ def batch_normalization(
 @operator("BatchNormalization")
 def batch_normalization_1(
     X: Array, scale: Array, B: Array, mean: Array, var: Array,
-    *, consumed_inputs: _Ints = None, epsilon: float = 1e-5, is_test: int = 0,
+    *, consumed_inputs: Ints = None, epsilon: float = 1e-5, is_test: int = 0,
     momentum: float = 0.9, spatial: int = 1,
 ) -> Array:  # fmt: skip
     """Inference before opset 14; `spatial` 0 has statistics per element."""
@@ -53,7 +51,7 @@ def batch_normalization_1(
 
 @operator("InstanceNormalization", copies=2)
 def instance_normalization(
-    input: Array, scale: Array, B: Array, *, consumed_inputs: _Ints = None, epsilon: float = 1e-5
+    input: Array, scale: Array, B: Array, *, consumed_inputs: Ints = None, epsilon: float = 1e-5
 ) -> Array:
     """Normalises each channel of each image by its own mean and variance."""
     axes = tuple(range(2, input.ndim))
@@ -151,11 +149,8 @@ def lp_normalization(input: Array, *, axis: int = -1, p: int = 2) -> Array:
     if p not in (1, 2):
         raise ModelError(f"p is {p}, neither 1 nor 2")
     size = np.absolute(input)
-    norm = (
-        size.sum(axis, keepdims=True)
-        if p == 1
-        else np.sqrt(np.square(size).sum(axis, keepdims=True))
-    )
+    total = (size if p == 1 else np.square(size)).sum(axis, keepdims=True)
+    norm = total if p == 1 else np.sqrt(total)
     return np.divide(input, norm, out=np.zeros_like(input), where=norm != 0)
 
 

@@ -11,19 +11,18 @@ from tracer.errors import ModelError
 from tracer.interpreter.numeric import compiled, parallel, tensors
 from tracer.interpreter.numeric.tensors import flat
 from tracer.interpreter.numeric.windows import Window, padded, patches, window
-from tracer.interpreter.operators import MICROSOFT, Arguments, NodeContext, operator
+from tracer.interpreter.operators import MICROSOFT, Arguments, Ints, NodeContext, operator
 from tracer.support.types import Array
 
 _TILE = 1 << 15
 """Output elements of a block: with its input it stays in the second-level cache."""
-_Ints = Sequence[int] | None
 
 
 @operator("MaxPool")
 def max_pool(
     X: Array,
-    *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: _Ints = None,
-    kernel_shape: Sequence[int], pads: _Ints = None, storage_order: int = 0, strides: _Ints = None,
+    *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Ints = None,
+    kernel_shape: Sequence[int], pads: Ints = None, storage_order: int = 0, strides: Ints = None,
     ctx: NodeContext,
 ) -> tuple[Array, ...]:  # fmt: skip
     """The largest value of each window, and its flat index if that output has a name."""
@@ -43,7 +42,7 @@ def max_pool(
 def average_pool(
     X: Array,
     *, auto_pad: str = "NOTSET", ceil_mode: int = 0, count_include_pad: int = 0,
-    dilations: _Ints = None, kernel_shape: Sequence[int], pads: _Ints = None, strides: _Ints = None,
+    dilations: Ints = None, kernel_shape: Sequence[int], pads: Ints = None, strides: Ints = None,
 ) -> Array:  # fmt: skip
     """The mean of each window; padding counts as zeros only with `count_include_pad`."""
     slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
@@ -60,8 +59,8 @@ def average(x: Array, slid: Window, sizes: Array) -> Array:
 @operator("LpPool")
 def lp_pool(
     X: Array,
-    *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: _Ints = None,
-    kernel_shape: Sequence[int], p: float = 2, pads: _Ints = None, strides: _Ints = None,
+    *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Ints = None,
+    kernel_shape: Sequence[int], p: float = 2, pads: Ints = None, strides: Ints = None,
 ) -> Array:  # fmt: skip
     """The p-norm of each window."""
     slid = window(X.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
@@ -88,8 +87,8 @@ def max_unpool(
     output_shape: Array | None = None,
     *,
     kernel_shape: Sequence[int],
-    pads: _Ints = None,
-    strides: _Ints = None,
+    pads: Ints = None,
+    strides: Ints = None,
 ) -> Array:
     """Zeros, except for the values of X at the positions I that MaxPool took them from."""
     rank = X.ndim - 2
@@ -125,8 +124,8 @@ def check_mask(given: Arguments) -> None:
 @operator("MaxpoolWithMask", domain=MICROSOFT, check=check_mask)
 def maxpool_with_mask(
     X: Array, M: Array,
-    *, auto_pad: str = "NOTSET", kernel_shape: Sequence[int], pads: _Ints = None,
-    storage_order: int = 0, strides: _Ints = None,
+    *, auto_pad: str = "NOTSET", kernel_shape: Sequence[int], pads: Ints = None,
+    storage_order: int = 0, strides: Ints = None,
 ) -> Array:  # fmt: skip
     """The largest value of each window; each row of a window ends where the mask is 0.
 

@@ -23,13 +23,14 @@ _E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
 @operator("Cast", since=6)
 def cast(input: Array, *, to: int, saturate: int = 1, round_mode: str = "up") -> Array:
     """Converts to the ONNX type `to`; `saturate` applies to float8, `round_mode` to e8m0."""
-    return converted(input, _dtype(to), bool(saturate), round_mode)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(to)
+    return converted(input, dtype, bool(saturate), round_mode)
 
 
 @operator("Cast", since=1)
 def cast_1(input: Array, *, to: str) -> Array:
     """Cast before opset 6: the type is a name."""
-    return converted(input, _dtype(onnx.TensorProto.DataType.Value(to)), True, "up")
+    return cast(input, to=onnx.TensorProto.DataType.Value(to))
 
 
 @operator("CastLike", since=15)
@@ -43,7 +44,8 @@ def cast_like(
 @operator("BitCast", since=26)
 def bit_cast(input: Array, *, to: int) -> Array:
     """Reinterprets the bits as another type of the same width."""
-    return np.ascontiguousarray(input).view(_dtype(to)).reshape(input.shape)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(to)
+    return np.ascontiguousarray(input).view(dtype).reshape(input.shape)
 
 
 def converted(x: Array, dtype: np.dtype[Any], saturate: bool, round_mode: str) -> Array:
@@ -66,12 +68,6 @@ def converted(x: Array, dtype: np.dtype[Any], saturate: bool, round_mode: str) -
     if dtype == np.bool_:
         return x != np.zeros((), x.dtype)
     return x.astype(dtype)
-
-
-def _dtype(elem_type: int) -> np.dtype[Any]:
-    if elem_type == onnx.TensorProto.STRING:
-        return np.dtype(object)
-    return onnx.helper.tensor_dtype_to_np_dtype(elem_type)
 
 
 @operator("QuantizeLinear", since=10)

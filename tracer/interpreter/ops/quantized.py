@@ -16,7 +16,7 @@ import numpy as np
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import products
 from tracer.interpreter.numeric.windows import Window, window
-from tracer.interpreter.operators import MICROSOFT, NodeContext, operator, parameters_of
+from tracer.interpreter.operators import MICROSOFT, Ints, NodeContext, operator, parameters_of
 from tracer.interpreter.ops.arithmetic import leaky_relu, sigmoid
 from tracer.interpreter.ops.matmul import integer_matmul, matmul_integer, per_row
 from tracer.interpreter.ops.pooling import average, counts
@@ -28,9 +28,6 @@ from tracer.interpreter.ops.quantization import (
 )
 from tracer.interpreter.ops.recurrent import RecurrentSettings, run_lstm
 from tracer.support.types import Array
-
-_Ints = Sequence[int] | None
-_Floats = Sequence[float] | None
 
 
 @operator("MatMulIntegerToFloat", domain=MICROSOFT)
@@ -54,13 +51,12 @@ def dynamic_quantize_matmul(
 
 
 @operator("DynamicQuantizeLSTM", domain=MICROSOFT)
+@parameters_of(RecurrentSettings, without=["layout", "output_sequence"])
 def dynamic_quantize_lstm(
     X: Array, W: Array, R: Array, B: Array | None, sequence_lens: Array | None,
     initial_h: Array | None, initial_c: Array | None, P: Array | None, W_scale: Array,
     W_zero_point: Array, R_scale: Array, R_zero_point: Array,
-    *, activation_alpha: _Floats = None, activation_beta: _Floats = None,
-    activations: Sequence[str] | None = None, clip: float | None = None, direction: str = "forward",
-    hidden_size: int | None = None, input_forget: int = 0, ctx: NodeContext,
+    *, input_forget: int = 0, ctx: NodeContext, **attributes: Any,
 ) -> tuple[Array, ...]:  # fmt: skip
     """LSTM with weights W (D, I, 4H) and R (D, H, 4H) of 8 bits; see `lstm` for the rest.
 
@@ -71,10 +67,6 @@ def dynamic_quantize_lstm(
     by about 0.01. Scales and zero points are one number, or one for each direction (D), or one for
     each column (D, 4H).
     """
-    settings = RecurrentSettings(
-        activations=activations, activation_alpha=activation_alpha,
-        activation_beta=activation_beta, clip=clip, direction=direction,
-    )  # fmt: skip
     inputs, recurrence = (
         ((q.astype(np.float32) - by_direction(zero)) * by_direction(scale)).swapaxes(1, 2)
         for q, scale, zero in ((W, W_scale, W_zero_point), (R, R_scale, R_zero_point))
@@ -83,7 +75,7 @@ def dynamic_quantize_lstm(
     ended = np.zeros_like(X[longest:])  # zeros are in any range
     return run_lstm(
         (np.concatenate([X[:longest], ended]), inputs, recurrence, B), sequence_lens,
-        [initial_h, initial_c], settings, P, input_forget,
+        [initial_h, initial_c], RecurrentSettings(**attributes), P, input_forget,
         lambda x: dequantize_linear(*dynamic_quantize_linear(x)), ctx.outputs_named[0],
     )  # fmt: skip
 
@@ -97,8 +89,8 @@ def by_direction(parameter: Array) -> Array:
 @operator("ConvInteger", since=10)
 def conv_integer(
     x: Array, w: Array, x_zero_point: Array | None = None, w_zero_point: Array | None = None,
-    *, auto_pad: str = "NOTSET", dilations: _Ints = None, group: int = 1,
-    kernel_shape: _Ints = None, pads: _Ints = None, strides: _Ints = None,
+    *, auto_pad: str = "NOTSET", dilations: Ints = None, group: int = 1,
+    kernel_shape: Ints = None, pads: Ints = None, strides: Ints = None,
 ) -> Array:  # fmt: skip
     """Subtracts the zero points of 8-bit tensors and convolves into int32; padding is 0."""
     products.check_channels(x, w, group)
@@ -268,7 +260,8 @@ def qlinear_mul(
     B_zero_point: Array | None, C_scale: Array, C_zero_point: Array | None = None,
 ) -> Array:  # fmt: skip
     """A B: the exact product of integers, scaled to quanta of the result and rounded once."""
-    product = _centred(A, A_zero_point) * _centred(B, B_zero_point)
+    left = A.astype(np.float32) - _number(A_zero_point)
+    product = left * (B.astype(np.float32) - _number(B_zero_point))
     return _rounded(product * np.float32(A_scale * B_scale / C_scale), C_zero_point, A.dtype)
 
 
@@ -303,8 +296,8 @@ def qlinear_average_pool(
     X: Array, X_scale: Array, X_zero_point: Array | None, Y_scale: Array,
     Y_zero_point: Array | None = None,
     *, auto_pad: str = "NOTSET", ceil_mode: int = 0, channels_last: int = 0,
-    count_include_pad: int = 0, kernel_shape: Sequence[int], pads: _Ints = None,
-    strides: _Ints = None,
+    count_include_pad: int = 0, kernel_shape: Sequence[int], pads: Ints = None,
+    strides: Ints = None,
 ) -> Array:  # fmt: skip
     """The mean of each window; a window of the whole image is a QLinearGlobalAveragePool.
 
@@ -342,23 +335,15 @@ def qlinear_global_average_pool(
 
 @operator("QLinearReduceMean", domain=MICROSOFT)
 @_of_one
-def qlinear_reduce_mean(real: Array, *, axes: _Ints = None, keepdims: int = 1) -> Array:
+def qlinear_reduce_mean(real: Array, *, axes: Ints = None, keepdims: int = 1) -> Array:
     """The mean over `axes` (default: all)."""
     return np.asarray(real.mean(axis=tuple(axes) if axes else None, keepdims=bool(keepdims)))
 
 
-@operator("QLinearLeakyRelu", domain=MICROSOFT)
-@_of_one
-def qlinear_leaky_relu(real: Array, *, alpha: float = 0.01) -> Array:
-    """x, or alpha x where x is negative."""
-    return leaky_relu(real, alpha=alpha)
-
-
-@operator("QLinearSigmoid", domain=MICROSOFT)
-@_of_one
-def qlinear_sigmoid(real: Array) -> Array:
-    """1 / (1 + exp(-x))."""
-    return sigmoid(real)
+operator("QLinearLeakyRelu", domain=MICROSOFT)(
+    _of_one(lambda real, *, alpha=0.01: leaky_relu(real, alpha=alpha))
+)
+operator("QLinearSigmoid", domain=MICROSOFT)(_of_one(lambda real: sigmoid(real)))
 
 
 _PER_ROW = 13
@@ -382,10 +367,8 @@ def qlinear_softmax(
     moved = np.moveaxis(X, axis, -1) if opset >= _PER_ROW else X
     last = -1 if opset >= _PER_ROW else axis
     rows = moved.reshape(math.prod(moved.shape[:last]), -1)
-    scale, most = (
-        float(X_scale.item()),
-        math.log(np.finfo(np.float32).max / np.float32(rows.shape[1])),
-    )
+    scale = float(X_scale.item())
+    most = math.log(np.finfo(np.float32).max / np.float32(rows.shape[1]))
     raised = (np.arange(256) - 255 + max(0.0, most - _RESERVE) / scale) * scale
     exponentials: Array = np.exp(raised).astype(np.float32)
     # the largest of a row has the last place, whatever the type
@@ -396,19 +379,12 @@ def qlinear_softmax(
     return np.moveaxis(out, -1, axis) if opset >= _PER_ROW else out
 
 
-def _centred(x: Array, zero_point: Array | None) -> Array:
-    """Returns x minus its zero point, exact in float32."""
-    wide = x.astype(np.float32)
-    return wide if zero_point is None else wide - zero_point.astype(np.float32)
-
-
 def _rounded(quanta: Array, zero_point: Array | None, dtype: np.dtype[Any]) -> Array:
     """Adds the zero point and rounds: a half goes to the even integer of the result.
 
     QuantizeLinear rounds before it adds, and may return the other neighbour of a half.
     """
-    shifted = quanta if zero_point is None else quanta + zero_point.astype(np.float32)
-    return rounded(np.asarray(shifted, np.float32), None, dtype)
+    return rounded(np.asarray(quanta + _number(zero_point), np.float32), None, dtype)
 
 
 def _quantized(real: Array, scale: Array, zero_point: Array | None, like: Array) -> Array:

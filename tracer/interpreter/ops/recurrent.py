@@ -12,7 +12,7 @@ import numpy as np
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.tensors import flat
-from tracer.interpreter.operators import operator, parameters_of
+from tracer.interpreter.operators import Floats, operator, parameters_of
 from tracer.support.types import Array
 
 Activation = Callable[[Array], Array]
@@ -35,8 +35,8 @@ _ALL = slice(None)
 class RecurrentSettings:
     """The attributes that RNN, GRU and LSTM share."""
 
-    activation_alpha: Sequence[float] | None = None
-    activation_beta: Sequence[float] | None = None
+    activation_alpha: Floats = None
+    activation_beta: Floats = None
     activations: Sequence[str] | None = None
     clip: float | None = None
     direction: str = "forward"

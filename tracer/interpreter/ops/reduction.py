@@ -1,13 +1,13 @@
 """Reductions over axes, ArgMax, ArgMin, CumSum, CumProd, TopK."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tracer.errors import ModelError
-from tracer.interpreter.numeric.tensors import nonnegative_axis, widened
-from tracer.interpreter.operators import operator
+from tracer.interpreter.numeric.tensors import nonnegative_axes, widened
+from tracer.interpreter.operators import Ints, operator
 from tracer.support.types import Array
 
 Axes = tuple[int, ...] | None
@@ -89,7 +89,7 @@ def reduction(fold: Fold) -> Callable[..., Array]:
 def legacy_reduction(fold: Fold) -> Callable[..., Array]:
     """Returns the operator with its axes as an attribute."""
 
-    def function(data: Array, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Array:
+    def function(data: Array, *, axes: Ints = None, keepdims: int = 1) -> Array:
         return _fold(fold, data, axes, keepdims)
 
     return function
@@ -159,16 +159,12 @@ def top_k(
     return np.take_along_axis(X, indices, axis), indices
 
 
-@operator("TopK", copies=6)
-def top_k_1(X: Array, *, axis: int = -1, k: int) -> tuple[Array, Array]:
-    """TopK before opset 10: k is an attribute."""
-    return top_k(X, np.array([k]), axis=axis)
+# before opset 10, k is an attribute
+operator("TopK", copies=6)(lambda X, *, axis=-1, k: top_k(X, np.array([k]), axis=axis))
 
 
-def _fold(fold: Fold, data: Array, axes: Sequence[int] | None, keepdims: int) -> Array:
-    dims = (
-        tuple(range(data.ndim)) if not axes else tuple(nonnegative_axis(a, data.ndim) for a in axes)
-    )
+def _fold(fold: Fold, data: Array, axes: Ints, keepdims: int) -> Array:
+    dims = tuple(nonnegative_axes(axes or None, data.ndim))
     folded = np.asarray(fold(data, dims))
     return folded if keepdims else np.squeeze(folded, dims)
 

@@ -1,13 +1,14 @@
 """Regions of images: MaxRoiPool, RoiAlign, CropAndResize, and boxes by NonMaxSuppression."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter.numeric.tensors import are_indices
-from tracer.interpreter.operators import MICROSOFT, Arguments, operator, value_of
+from tracer.interpreter.operators import MICROSOFT, Arguments, operator, parameters_of, value_of
 from tracer.support.types import Array
 
 _MODES = ("bilinear", "nearest")
@@ -80,17 +81,10 @@ def roi_align(
 
 
 @operator("RoiAlign", since=10)
-def roi_align_10(
-    X: Array, rois: Array, batch_indices: Array,
-    *, mode: str = "avg", output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0,
-    spatial_scale: float = 1.0,
-) -> Array:  # fmt: skip
+@parameters_of(roi_align, without=["coordinate_transformation_mode"])
+def roi_align_10(*inputs: Array, **attributes: Any) -> Array:
     """RoiAlign before opset 16: regions are not moved by half a pixel."""
-    return roi_align(
-        X, rois, batch_indices, coordinate_transformation_mode="output_half_pixel", mode=mode,
-        output_height=output_height, output_width=output_width, sampling_ratio=sampling_ratio,
-        spatial_scale=spatial_scale,
-    )  # fmt: skip
+    return roi_align(*inputs, coordinate_transformation_mode="output_half_pixel", **attributes)
 
 
 def _points(

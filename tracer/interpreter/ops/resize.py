@@ -10,8 +10,8 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.numeric.tensors import flat, nonnegative_axis
-from tracer.interpreter.operators import operator, parameters_of
+from tracer.interpreter.numeric.tensors import flat, nonnegative_axes
+from tracer.interpreter.operators import Ints, operator, parameters_of
 from tracer.support.types import Array
 
 _ASYMMETRIC = "asymmetric"
@@ -82,12 +82,12 @@ class ResizeMethod:
 @parameters_of(ResizeMethod)
 def resize(
     X: Array, roi: Array | None = None, scales: Array | None = None, sizes: Array | None = None,
-    *, axes: Sequence[int] | None = None, extrapolation_value: float = 0.0,
+    *, axes: Ints = None, extrapolation_value: float = 0.0,
     keep_aspect_ratio_policy: str = "stretch", **attributes: Any,
 ) -> Array:  # fmt: skip
     """Resizes X by scales or to sizes of its axes."""
     method = ResizeMethod(**attributes)
-    dims = list(range(X.ndim)) if axes is None else [nonnegative_axis(a, X.ndim) for a in axes]
+    dims = nonnegative_axes(axes, X.ndim)
     sources = [X.shape[dim] for dim in dims]
     factors, out = resized_sizes(sources, scales, sizes, keep_aspect_ratio_policy)
     if min(factors, default=1) <= 0:
@@ -267,15 +267,11 @@ def grid_sample(
 
 
 @operator("GridSample", since=16)
-def grid_sample_16(
-    X: Array, grid: Array,
-    *, align_corners: int = 0, mode: str = "bilinear", padding_mode: str = "zeros",
-) -> Array:  # fmt: skip
+@parameters_of(grid_sample)
+def grid_sample_16(X: Array, grid: Array, *, mode: str = "bilinear", **attributes: Any) -> Array:
     """GridSample before opset 20: images of two dimensions, and other names of the modes."""
     names = {"bilinear": "linear", "bicubic": "cubic"}
-    return grid_sample(
-        X, grid, align_corners=align_corners, mode=names.get(mode, mode), padding_mode=padding_mode
-    )
+    return grid_sample(X, grid, mode=names.get(mode, mode), **attributes)
 
 
 def _pixels(places: Array, size: int, align_corners: int, mode: str, padding_mode: str) -> Array:

@@ -12,10 +12,9 @@ _VIEW = 200
 """Bytes that a part of an array takes by itself."""
 
 
-@operator("SequenceConstruct", since=11)
-def sequence_construct(*inputs: Value) -> list[Value]:
-    """A sequence of the inputs."""
-    return list(inputs)
+operator("SequenceConstruct", since=11)(lambda *inputs: list(inputs))
+operator("SequenceLength", since=11)(lambda input_sequence: np.array(len(input_sequence), np.int64))
+operator("OptionalHasElement", since=15)(lambda input=None: np.array(input is not None))
 
 
 @operator("SequenceEmpty", since=11)
@@ -44,12 +43,6 @@ def sequence_erase(input_sequence: list[Value], position: Array | None = None) -
     """A sequence without the element at `position` (default: the last)."""
     at = len(input_sequence) - 1 if position is None else _index(input_sequence, position, 0)
     return [*input_sequence[:at], *input_sequence[at + 1 :]]
-
-
-@operator("SequenceLength", since=11)
-def sequence_length(input_sequence: list[Value]) -> Array:
-    """The number of elements."""
-    return np.array(len(input_sequence), np.int64)
 
 
 @operator("ConcatFromSequence", since=11)
@@ -82,12 +75,6 @@ def split_to_sequence(
 def optional(input: Value = None, *, type: object = None) -> Value:
     """The input itself, or None."""
     return input
-
-
-@operator("OptionalHasElement", since=15)
-def optional_has_element(input: Value = None) -> Array:
-    """Whether there is a value."""
-    return np.array(input is not None)
 
 
 @operator("OptionalGetElement", since=15)

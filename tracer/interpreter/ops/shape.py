@@ -7,31 +7,22 @@ import numpy as np
 
 from tracer import limits
 from tracer.errors import ModelError
-from tracer.interpreter.numeric.tensors import nonnegative_axis
-from tracer.interpreter.operators import NodeContext, operator
-from tracer.interpreter.values import Value
+from tracer.interpreter.numeric.tensors import nonnegative_axes, nonnegative_axis
+from tracer.interpreter.operators import Ints, NodeContext, operator
 from tracer.support.types import Array
 
-_Ints = Sequence[int] | None
 _PAD_MODES = ("reflect", "edge", "wrap")
 
 
-@operator("Identity")
-def identity(input: Value) -> Value:
-    """The input."""
-    return input
+operator("Identity")(lambda input: input)
+operator("Size")(lambda data: np.array(data.size, np.int64))
+operator("Transpose")(lambda data, *, perm=None: data.transpose(perm))
 
 
 @operator("Shape")
 def shape(data: Array, *, start: int = 0, end: int | None = None) -> Array:
     """The shape, or its part from `start` to `end`."""
     return np.array(data.shape[slice(start, end)], np.int64)
-
-
-@operator("Size")
-def size(data: Array) -> Array:
-    """The number of elements."""
-    return np.array(data.size, np.int64)
 
 
 @operator("Reshape", since=5)
@@ -46,7 +37,7 @@ def reshape(data: Array, shape: Array, *, allowzero: int = 0) -> Array:
 
 
 @operator("Reshape")
-def reshape_1(data: Array, *, shape: _Ints = None, consumed_inputs: _Ints = None) -> Array:
+def reshape_1(data: Array, *, shape: Ints = None, consumed_inputs: Ints = None) -> Array:
     """Reshape before opset 5: the shape is an attribute."""
     return reshape(data, np.array(shape or [], np.int64))
 
@@ -66,7 +57,7 @@ def squeeze(data: Array, axes: Array | None = None) -> Array:
 
 
 @operator("Squeeze")
-def squeeze_1(data: Array, *, axes: _Ints = None) -> Array:
+def squeeze_1(data: Array, *, axes: Ints = None) -> Array:
     """Squeeze before opset 13: the axes are an attribute."""
     return np.squeeze(data, None if axes is None else tuple(axes))
 
@@ -81,12 +72,6 @@ def unsqueeze(data: Array, axes: Array) -> Array:
 def unsqueeze_1(data: Array, *, axes: Sequence[int]) -> Array:
     """Unsqueeze before opset 13: the axes are an attribute."""
     return np.expand_dims(data, tuple(axes))
-
-
-@operator("Transpose")
-def transpose(data: Array, *, perm: _Ints = None) -> Array:
-    """A view with the axes in the order of `perm` (default: reversed)."""
-    return data.transpose(perm)
 
 
 @operator("Expand", since=8)
@@ -165,9 +150,7 @@ def slice_(
 
 
 @operator("Slice")
-def slice_1(
-    data: Array, *, axes: _Ints = None, ends: Sequence[int], starts: Sequence[int]
-) -> Array:
+def slice_1(data: Array, *, axes: Ints = None, ends: Sequence[int], starts: Sequence[int]) -> Array:
     """Slice before opset 10: bounds are attributes."""
     return slice_(data, np.array(starts), np.array(ends), None if axes is None else np.array(axes))
 
@@ -183,10 +166,7 @@ def concat(*inputs: Array, axis: int) -> Array:
     return np.concatenate(inputs, axis)
 
 
-@operator("Concat")
-def concat_1(*inputs: Array, axis: int = 1) -> Array:
-    """Concat before opset 4: `axis` defaults to 1."""
-    return concat(*inputs, axis=axis)
+operator("Concat")(lambda *inputs, axis=1: concat(*inputs, axis=axis))  # before opset 4
 
 
 @operator("Split", since=13)
@@ -201,7 +181,7 @@ def split(
 
 @operator("Split", since=2)
 def split_2(
-    input: Array, *, axis: int = 0, split: _Ints = None, ctx: NodeContext
+    input: Array, *, axis: int = 0, split: Ints = None, ctx: NodeContext
 ) -> tuple[Array, ...]:
     """Split before opset 13: sizes are an attribute."""
     return _parts(input, split, axis, len(ctx.outputs_named))
@@ -209,7 +189,7 @@ def split_2(
 
 @operator("Split")
 def split_1(
-    input: Array, split: Array | _Ints = None, *, axis: int = 0, ctx: NodeContext
+    input: Array, split: Array | Ints = None, *, axis: int = 0, ctx: NodeContext
 ) -> tuple[Array, ...]:
     """Split before opset 2: sizes are an attribute, or an input of the same name."""
     sizes = None if split is None else [int(n) for n in split]
@@ -222,9 +202,7 @@ def pad(
     *, mode: str = "constant",
 ) -> Array:  # fmt: skip
     """Lengthens axes at both ends; a negative width shortens."""
-    dims = (
-        list(range(data.ndim)) if axes is None else [nonnegative_axis(a, data.ndim) for a in axes]
-    )
+    dims = nonnegative_axes(axes, data.ndim)
     fill = np.zeros((), data.dtype) if constant_value is None else constant_value.reshape(-1)[0]
     widths = [(0, 0)] * data.ndim
     for number, axis in enumerate(dims):
@@ -292,7 +270,7 @@ def _range(size: int, start: int, end: int, step: int) -> slice:
     return slice(start, end if end >= 0 else None, step)
 
 
-def _parts(x: Array, sizes: Sequence[int] | None, axis: int, count: int) -> tuple[Array, ...]:
+def _parts(x: Array, sizes: Ints, axis: int, count: int) -> tuple[Array, ...]:
     length = x.shape[axis]
     if sizes is None:
         each = -(-length // count)

@@ -1,6 +1,7 @@
 """Softmax, LogSoftmax, Hardmax, and the losses of log-probabilities."""
 
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import compiled, parallel, tensors
 from tracer.interpreter.numeric.tensors import flat, widened
-from tracer.interpreter.operators import operator
+from tracer.interpreter.operators import operator, parameters_of
 from tracer.support.types import Array
 
 
@@ -75,16 +76,13 @@ def negative_log_likelihood_loss(
 
 
 @operator("SoftmaxCrossEntropyLoss", since=12, copies=2)
+@parameters_of(negative_log_likelihood_loss)
 def softmax_cross_entropy_loss(
-    scores: Array, labels: Array, weights: Array | None = None,
-    *, ignore_index: int | None = None, reduction: str = "mean",
-) -> tuple[Array, Array]:  # fmt: skip
+    scores: Array, labels: Array, weights: Array | None = None, **attributes: Any
+) -> tuple[Array, Array]:
     """The loss of the log-softmax of scores (N, C, *size), and the log-softmax."""
     logs = log_softmax(scores, axis=1)
-    loss = negative_log_likelihood_loss(
-        logs, labels, weights, ignore_index=ignore_index, reduction=reduction
-    )
-    return loss, logs
+    return negative_log_likelihood_loss(logs, labels, weights, **attributes), logs
 
 
 def _along(compute: Callable[[Array, Array], None], x: Array, axis: int) -> Array:
