@@ -189,7 +189,8 @@ _DOUBTS = (
     "how long a run takes is not known", "the peaks may be too low", "not compared", "not scored",
     "differs: ", "unlike ranges", "channels (axis", "do not fit together", "proves little",
     "saturates pairs of products", "one of its branches runs",
-    "the trip count is unknown",    "taken as an open size",
+    "the trip count is unknown", "taken as an open size",
+    "neither folds nor fuses them",
 )  # fmt: skip
 """What is in notes that make a number wrong or doubtful, and that a page therefore shows."""
 

@@ -43,6 +43,11 @@ def extract(call: ExtractArguments) -> Extracted:
             kind = "a folder or FILE.onnx" if is_part else "FILE.py or FILE.md"
             raise UsageError(f"{path}: not the name of {kind}", f"Name {kind}.")
         check_writable(path / "model.onnx" if path.is_dir() else path, call.force)
+        data = _data_of(path)
+        if is_part and not call.force and data.exists() and any(data.iterdir()):
+            raise InputError(
+                f"{data}: the folder has files", "Choose another folder, or give --force."
+            )
     model = runnable_form(with_overrides(open_subject(call.model), call.inputs)).executed
     return extract_part(call, model, paths) if is_part else extract_fault(call, model, paths)
 
@@ -69,11 +74,18 @@ def extract_part(call: ExtractArguments, model: Model, paths: list[Path]) -> Ext
             path.mkdir(exist_ok=True)
         file = path if path.suffix == ".onnx" else path / "model.onnx"
         writing.write(proto, file, force=call.force)
-        graph, data = proto.graph, file.parent / "test_data_set_0"
+        graph, data = proto.graph, _data_of(path)
+        for old in data.glob("*put_*.pb"):  # of a part with more inputs or outputs
+            old.unlink()
         write_test_data(data, graph.input, graph.output, values)
         written += [file, data]
     notes = (*model.notes, *feedset.notes)
     return Extracted(model.name, len(model.nodes), len(nodes), tuple(written), notes=notes)
+
+
+def _data_of(path: Path) -> Path:
+    """Returns the folder of the values of a part, which stands beside its model."""
+    return (path.parent if path.suffix == ".onnx" else path) / "test_data_set_0"
 
 
 def extract_fault(call: ExtractArguments, model: Model, paths: list[Path]) -> Extracted:

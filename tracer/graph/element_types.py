@@ -190,6 +190,7 @@ class _Pass:
             inputs = tuple([types.get(name) for name in node.inputs])
             outputs = tuple([declared.get(name) for name in node.outputs])
             own.update(zip(node.outputs, self._node(node, inputs, outputs, types), strict=False))
+            own.pop("", None)  # what a node leaves out is no input that another one leaves out
         return tuple(types.get(value.name) for value in graph.output)
 
     def _node(

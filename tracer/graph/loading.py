@@ -2,6 +2,7 @@
 
 import hashlib
 import zlib
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TypeAlias
@@ -14,7 +15,7 @@ from tracer.containment import activity
 from tracer.errors import LimitError, ModelError, UsageError
 from tracer.graph import element_types, provenance, stored_weights, validation
 from tracer.graph.model import Model, encoded, expanded_keys, expansion, node_protos, signature
-from tracer.text import ask, similar
+from tracer.text import agree, ask, plural, similar
 
 _GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 20
@@ -152,7 +153,15 @@ def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
         keys = tuple(key for key, _ in expanded)
     model = Model(flat, path, sha256, keys, notes=notes)
     element_types.check(model)
-    return model
+    listed = stored_weights.overridable(model)
+    if not listed:
+        return model
+    kept = (
+        f"{plural(len(listed), 'weight')} {agree(len(listed), 'is', 'are')} listed among the "
+        "inputs, and a session of the file as it is neither folds nor fuses them; here they are "
+        "weights. Take them off the list: python -m onnxruntime.tools.remove_initializer_from_input"
+    )
+    return replace(model, notes=(*notes, kept))
 
 
 def _unzipped(file: Path) -> bytes:

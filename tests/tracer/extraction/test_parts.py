@@ -207,3 +207,17 @@ def test_a_part_that_exists_is_not_overwritten(tmp_path):
     with pytest.raises(InputError, match="exists"):
         tracer.extract("models/lenet/lenet.onnx", [tmp_path / "part"], node=["node_Conv_22"])
     assert Path(tmp_path / "part/model.onnx").read_text() == "mine"
+
+
+def test_values_of_another_part_are_kept_unless_they_are_to_be_replaced(tmp_path):
+    data = tmp_path / "test_data_set_0"
+    data.mkdir()
+    for name in ("input_0.pb", "output_7.pb"):
+        (data / name).write_bytes(b"precious")
+    for output in (tmp_path / "part.onnx", tmp_path):
+        with pytest.raises(InputError, match="test_data_set_0: the folder has files"):
+            tracer.extract(residual(), [output], node=["c1"])
+    assert (data / "input_0.pb").read_bytes() == b"precious" and len(list(data.iterdir())) == 2
+    tracer.extract(residual(), [tmp_path / "part.onnx"], node=["c1"], force=True)
+    assert len(values(data, "input")) == 1 == len(values(data, "output"))
+    assert not (data / "output_7.pb").exists()
