@@ -8,27 +8,8 @@ from pathlib import Path
 
 from tracer.errors import UsageError
 from tracer.records.columns import SPECS, ColumnSpec
-from tracer.records.result import ViewOptions
+from tracer.records.result import ViewOptions as ViewOptions
 from tracer.text import suggest
-
-__all__ = [
-    "ADDITION_CONVENTIONS",
-    "CHART_TOP",
-    "DEFAULT_ENERGY_MODEL",
-    "DEFAULT_TOP",
-    "GROUPINGS",
-    "KERNEL",
-    "METRIC",
-    "NAMES",
-    "NODE_GROUPINGS",
-    "OF_KERNELS",
-    "SAMPLE",
-    "ViewOptions",
-    "energy_models",
-    "format_lines",
-    "refuse_depth",
-    "sort_column",
-]
 
 KERNEL, SAMPLE = "kernel", "sample"
 NAMES = {
@@ -106,9 +87,8 @@ def sort_column(sort: str, by: str) -> ColumnSpec:
             return spec
     for spec in columns:
         header = None if spec.header is None else spec.header.lower()
-        asked = (
-            sort.lower().removesuffix(" ms").removesuffix(" s")
-        )  # a table of long times has these
+        # a table of long times has these
+        asked = sort.lower().removesuffix(" ms").removesuffix(" s")
         if header is not None and asked in (header, header.removesuffix(" µs")):
             return spec
     headers = ", ".join(dict.fromkeys(spec.header or spec.name for spec in columns))

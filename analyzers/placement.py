@@ -16,16 +16,15 @@ _SEPARATOR = "; "
 class Placement:
     """What one provider ran.
 
-    `nodes` counts the operators of the model's nodes, `kernels` are all that ran, `subgraphs` the
-    numbers of nodes of those that it compiled, the largest first; 0 stands for one whose nodes are
-    not known. `copies` counts the kernels of `COPIES`; `copies_us` is their time, `time_us` the
-    time of the others. `device_us` is the time on the device, of a provider that only queues its
-    kernels; None where it was not recorded.
+    `nodes` counts the operators of the model's nodes. `subgraphs` are the numbers of nodes of the
+    kernels that it compiled, the largest first; 0 stands for one whose nodes are not known.
+    `copies` counts the kernels of `COPIES`; `copies_us` is their time, `time_us` the time of the
+    others. `device_us` is the time on the device, of a provider that only queues its kernels; None
+    where it was not recorded.
     """
 
     provider: str
     nodes: Counter[str]
-    kernels: int
     subgraphs: tuple[int, ...]
     copies: Counter[str]
     time_us: float
@@ -63,7 +62,6 @@ def placements(run: Run, nodes: pd.DataFrame) -> tuple[Placement, ...]:
         placement = Placement(
             provider=str(name),
             nodes=Counter(modelled["op_type"].astype(str)),
-            kernels=len(own),
             subgraphs=tuple(sorted((int(sizes.get(n, 0)) for n in compiled), reverse=True)),
             copies=Counter(kernel.op_type for kernel in own if kernel.op_type in COPIES),
             time_us=float(held["time_us"].sum() - copying["time_us"].sum()),

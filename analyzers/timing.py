@@ -95,13 +95,12 @@ _Z_975 = 1.96
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of the table: kernels of each, samples that count (runs × rows), bias per run.
+    """Rows of the table: kernels of each, bias per run, and a summary of the samples that count.
 
     `error` is the standard deviation of each row's bias, µs per run.
     """
 
     members: Mapping[str, Sequence[int]]
-    samples: FloatArray
     bias: FloatArray
     error: FloatArray
     raw: Summary
@@ -313,13 +312,11 @@ def _rows(run: Run, groups: Sequence[tuple[str, ...]]) -> _Rows:
         sums: FloatArray = np.add.reduceat(samples, starts, axis=-1, dtype=np.float64)
         return sums
 
-    samples = by_row(settled)
     return _Rows(
         members,
-        samples,
         by_row(run.bias_us * calls),
         np.sqrt(by_row(errors**2)),
-        summarize(samples, run.tick_us, stalls=not counted.is_busy),
+        summarize(by_row(settled), run.tick_us, stalls=not counted.is_busy),
     )
 
 

@@ -224,10 +224,6 @@ class Evidence:
         total = float(times.sum())
         return total / self.nodes_us if total > math.hypot(*errors) else 0.0
 
-    def row_of(self, kernel: Kernel) -> pd.DataFrame:
-        """Returns the row of a kernel; empty if other kernels share the row."""
-        return self.rows_of((kernel,))
-
 
 Rule = Callable[[Evidence], Advice | None]
 """Returns None if the figures do not support the advice."""

@@ -55,8 +55,7 @@ _AFTER = frozenset({"Add", "Cast", "Div", "Mul", "Tanh"})
 def unfused_activation(evidence: Evidence) -> Advice | None:
     """Returns advice if a separate activation is the only reader of a Conv or Gemm."""
     separate = list(_separate_activations(evidence))
-    rows = pd.concat([evidence.rows.head(0), *(evidence.row_of(kernel) for kernel, _ in separate)])
-    rows = rows.drop_duplicates("node").sort_values("time_us", ascending=False)
+    rows = evidence.rows_of(kernel for kernel, _ in separate)
     share = float(rows["time_share"].sum())
     if share < _LEAST["unfused_activation"]:
         return None

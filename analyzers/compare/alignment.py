@@ -18,6 +18,7 @@ import pandas as pd
 
 from tracer.analyzers.timing import RUNTIME
 from tracer.records.trace import BACKWARD, Kernel
+from tracer.support.disjoint_sets import DisjointSets
 
 Key = Callable[["LayerRow"], Hashable]
 """Returns what must be equal for two rows to match; None for a row that this key cannot match."""
@@ -61,7 +62,7 @@ def align(sides: "Sequence[Sequence[LayerRow]]") -> tuple[Layer, ...]:
             # Rows of one kernel share one time, which no layer may divide.
             key: Hashable = ("runtime",) if row.is_runtime else row.kernels
             if key is not None:
-                groups.unite((side, owners.setdefault(key, index)), (side, index))
+                groups.join((side, owners.setdefault(key, index)), (side, index))
     for other in range(1, len(sides)):
         _match(groups, sides[0], sides[other], other)
     for other in range(1, len(sides)):
@@ -71,46 +72,28 @@ def align(sides: "Sequence[Sequence[LayerRow]]") -> tuple[Layer, ...]:
                 _attach_folded(groups, side, sides[side], missing, forward)
     return tuple(
         Layer(tuple(tuple(i for s, i in group if s == side) for side in range(len(sides))))
-        for group in groups.listed()
+        for group in groups.all()
     )
 
 
-class _Groups:
-    """Disjoint sets of rows of all sides, each represented by its first row."""
+class _Groups(DisjointSets[SideRow]):
+    """Groups of rows of all sides, each with its first row on top."""
 
     def __init__(self) -> None:
-        self._parents: dict[SideRow, SideRow] = {}
+        super().__init__()
         self._sides: dict[SideRow, set[int]] = {}
-
-    def add(self, row: SideRow) -> None:
-        """Adds a group of one row."""
-        self._parents[row] = row
-        self._sides[row] = {row[0]}
-
-    def of(self, row: SideRow) -> SideRow:
-        """Returns the first row of the group of a row."""
-        while self._parents[row] != row:
-            self._parents[row] = self._parents[self._parents[row]]
-            row = self._parents[row]
-        return row
 
     def sides(self, row: SideRow) -> set[int]:
         """Returns the sides with rows in the group of a row."""
-        return self._sides[self.of(row)]
+        top = self.top(row)
+        return self._sides.get(top, {top[0]})
 
-    def unite(self, first: SideRow, second: SideRow) -> None:
-        """Makes one group of two."""
-        low, high = sorted((self.of(first), self.of(second)))
+    def join(self, one: SideRow, other: SideRow) -> None:
+        """Makes one group of the groups of two rows."""
+        low, high = sorted((self.top(one), self.top(other)))
         if low != high:
-            self._parents[high] = low
-            self._sides[low] |= self._sides.pop(high)
-
-    def listed(self) -> list[list[SideRow]]:
-        """Returns all groups and their rows, in order."""
-        members: dict[SideRow, list[SideRow]] = {}
-        for row in sorted(self._parents):
-            members.setdefault(self.of(row), []).append(row)
-        return list(members.values())
+            self._sides[low] = self.sides(low) | self.sides(high)
+            super().join(high, low)
 
 
 def _match(
@@ -125,14 +108,14 @@ def _match(
     for key, pairing in methods:
         pairs = list(pairing([key(first[i]) for i in left], [key(second[i]) for i in right]))
         for a, b in pairs:
-            groups.unite((0, left[a]), (other, right[b]))
+            groups.join((0, left[a]), (other, right[b]))
         matched = {left[a] for a, _ in pairs}, {right[b] for _, b in pairs}
         left = [index for index in left if index not in matched[0]]
         right = [index for index in right if index not in matched[1]]
     # Kernels of the runtime's own are in one group on each side.
     runtime = [[i for i, row in enumerate(rows) if row.is_runtime] for rows in (first, second)]
     if all(runtime):
-        groups.unite((0, runtime[0][0]), (other, runtime[1][0]))
+        groups.join((0, runtime[0][0]), (other, runtime[1][0]))
 
 
 def _keyed(left: Sequence[Hashable], right: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
@@ -200,9 +183,9 @@ def _attach_modules(groups: _Groups, sides: "Sequence[Sequence[LayerRow]]", othe
     for (side, module), indices in owners.items():
         if side == 0 and (other, module) in owners:
             for index in indices:
-                groups.unite((0, indices[0]), (0, index))
+                groups.join((0, indices[0]), (0, index))
             for index in owners[other, module]:
-                groups.unite((0, indices[0]), (other, index))
+                groups.join((0, indices[0]), (other, index))
 
 
 def _attach_folded(
@@ -227,7 +210,7 @@ def _attach_folded(
                 rows[host].op in chained and may_fold(op, "conv")
             )
             if fits and missing in groups.sides((side, host)):
-                groups.unite((side, host), (side, index))
+                groups.join((side, host), (side, index))
                 break
 
 

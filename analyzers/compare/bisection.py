@@ -188,7 +188,9 @@ def _table(attempts: Attempts) -> tuple[pd.DataFrame, Contrast]:
             rows.append({"name": name, "layer": WHOLE, "error": error})
             continue
         values = attempts.values.get(place)
-        told = "" if values is None else _agreement(values)
+        told = ""
+        if values is not None:  # no verdict is no agreement
+            told = "not judged" if values.no_verdict else "differ" if values.differ else "the same"
         of_place = list(_rows(attempts, before, place)) or [{"layer": WHOLE}]
         rows += [{"name": name, **row} for row in of_place]
         rows[-len(of_place)]["values"] = told
@@ -200,13 +202,6 @@ def _table(attempts: Attempts) -> tuple[pd.DataFrame, Contrast]:
     frame = frame.astype(dict.fromkeys(_NUMBERS, "float64"))
     frame[list(_TEXTS)] = frame[list(_TEXTS)].astype(object).fillna("")
     return frame.assign(significant=frame["p"] < LEVEL), replace(drift, p=p)
-
-
-def _agreement(values: Numbers) -> str:
-    """Returns the cell of a comparison with the first; no verdict is no agreement."""
-    if values.no_verdict:
-        return "not judged"
-    return "differ" if values.differ else "the same"
 
 
 def _rows(attempts: Attempts, before: int | None, place: int) -> Iterator[dict[str, Any]]:

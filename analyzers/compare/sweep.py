@@ -195,16 +195,14 @@ def report(result: Sweeps, options: ViewOptions) -> Content:
         batch = f"batch {side.run.batch}"
         label = f"{name} {batch}" if len(result) > 1 else batch
         runs.append(views.under_title(replace(views.side_run(side, graph, ()), label=label), title))
-    shown = page(result, options)
     return Content(
         title=title,
         kind="compare",
-        page=shown,
+        page=page(result, options),
         runs=tuple(runs),
         graphs=graphs,
         sources=views.side_sources(sides),
         environment=environment.machine_fields(sides[0].trace.environment),
-        notes=shown.notes,
     )
 
 
@@ -216,21 +214,16 @@ def _times(one: Sweep) -> Table:
     }
     columns: list[Column] = [name_column("op", "op", 0)]
     ranks = iter(range(1, 100))
-    of_samples, of_calls = (
-        tuple(f"{what}_us_{size}" for size in sizes) for what in ("sample", "call")
-    )
-    samples = [
-        number_column(f"µs/sample @{n}", f"sample_us_{n}", time_number, next(ranks), of_samples)
-        for n in sizes
-    ]
-    calls = [
-        number_column(f"µs/call @{n}", f"call_us_{n}", time_number, next(ranks), of_calls)
-        for n in sizes
-    ]
-    shares = [number_column(f"share @{n}", f"share_{n}", percent, next(ranks)) for n in sizes]
+    for what in ("sample", "call"):
+        fields = tuple(f"{what}_us_{n}" for n in sizes)
+        columns += [
+            number_column(f"µs/{what} @{n}", field, time_number, next(ranks), fields)
+            for n, field in zip(sizes, fields, strict=True)
+        ]
+    columns += [number_column(f"share @{n}", f"share_{n}", percent, next(ranks)) for n in sizes]
     executor = one.sides[0].run.executor
     title = f"{one.label} · {executor} · {' and '.join(counts)}"
-    return Table(title, [*columns, *samples, *calls, *shares], wide(one), is_long=True)
+    return Table(title, columns, wide(one), is_long=True)
 
 
 def _growth(one: Sweep) -> Table:

@@ -170,13 +170,19 @@ class _Names:
         self._named = set(self.partners.values())
 
     def may_pair(self, key: str, other: str) -> bool:
-        """Whether both are results of layers that are comparable, before or behind rounding."""
+        """Whether both are results of layers that are comparable, before or behind rounding.
+
+        They are arrays of one shape, of one type or both of floats.
+        """
         first, second = self._sides
         if key in first.constants or other in second.constants:
             return False
         if (key in first.rounded) != (other in second.rounded):
             return False
-        return _is_comparable(first.values.get(key), second.values.get(other))
+        a, b = first.values.get(key), second.values.get(other)
+        if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.shape != b.shape:
+            return False
+        return a.dtype == b.dtype or bool(rounding(a.dtype) and rounding(b.dtype))
 
     def allows(self, key: str, other: str) -> bool:
         """Whether no other node has the name of one of these."""
@@ -197,13 +203,6 @@ class _Names:
 
     def _have_one_operator(self, key: str, other: str) -> bool:
         return self._sides[0].operators.get(key) == self._sides[1].operators.get(other)
-
-
-def _is_comparable(a: Any, b: Any) -> bool:
-    """Whether two values are arrays of one shape, of one type or both of floats."""
-    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.shape != b.shape:
-        return False
-    return a.dtype == b.dtype or bool(rounding(a.dtype) and rounding(b.dtype))
 
 
 def without_effect(

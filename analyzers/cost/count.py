@@ -193,6 +193,10 @@ class Facts:
         return None
 
 
+_ABSENT = onnx.AttributeProto()
+"""Stands for an attribute that is left out: its lists are empty."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """A node with typed operands; reading an unknown fact raises UnknownWorkError."""
@@ -252,48 +256,42 @@ class Operation:
     def integer(self, name: str, default: int) -> int:
         """Returns an integer attribute."""
         attribute = self._attribute(name)
-        return default if attribute is None else attribute.i
+        return default if attribute is _ABSENT else attribute.i
 
     def number(self, name: str, default: float) -> float:
         """Returns a float attribute."""
         attribute = self._attribute(name)
-        return default if attribute is None else attribute.f
+        return default if attribute is _ABSENT else attribute.f
 
     def text(self, name: str, default: str) -> str:
         """Returns a string attribute."""
         attribute = self._attribute(name)
-        return default if attribute is None else attribute.s.decode(errors="replace")
+        return default if attribute is _ABSENT else attribute.s.decode(errors="replace")
 
     def integers(self, name: str) -> tuple[int, ...]:
         """Returns a list of integers; empty where the attribute is left out."""
-        attribute = self._attribute(name)
-        return () if attribute is None else tuple(attribute.ints)
+        return tuple(self._attribute(name).ints)
 
     def array(self, name: str) -> Array:
         """Returns a list of integers, however long."""
-        attribute = self._attribute(name)
-        values = () if attribute is None else attribute.ints
+        values = self._attribute(name).ints
         return np.fromiter(values, np.int64, len(values))
 
     def is_text(self, name: str, text: str) -> Array:
         """Returns which texts of a list are `text`."""
-        attribute, wanted = self._attribute(name), text.encode()
-        strings = () if attribute is None else attribute.strings
+        strings, wanted = self._attribute(name).strings, text.encode()
         return np.fromiter((each == wanted for each in strings), np.bool_, len(strings))
 
     def numbers(self, name: str) -> tuple[float, ...]:
         """Returns a list of floats; empty where the attribute is left out."""
-        attribute = self._attribute(name)
-        return () if attribute is None else tuple(attribute.floats)
+        return tuple(self._attribute(name).floats)
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Returns a list of strings; empty where the attribute is left out."""
-        attribute = self._attribute(name)
-        strings = () if attribute is None else attribute.strings
-        return tuple(text.decode(errors="replace") for text in strings)
+        return tuple(text.decode(errors="replace") for text in self._attribute(name).strings)
 
-    def _attribute(self, name: str) -> onnx.AttributeProto | None:
-        return next((a for a in self.node.proto.attribute if a.name == name), None)
+    def _attribute(self, name: str) -> onnx.AttributeProto:
+        return next((a for a in self.node.proto.attribute if a.name == name), _ABSENT)
 
 
 def facts_of(model: Model, types: TensorTypes) -> Facts:

@@ -8,7 +8,7 @@ what it marked otherwise is none; without a mark, the input that reads a tensor 
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -23,9 +23,6 @@ from tracer.graph.model import Address, Model, Node, Scope, bodies
 from tracer.graph.shape_inference import TensorTypes
 from tracer.support.types import Array
 
-Stored = Callable[[int], "Array | None"]
-"""Returns the constant input of a node at an index; None if it is not constant."""
-
 _FLOAT_INPUTS: Mapping[tuple[int | None, int | None], str] = {
     # (exponent bits, mantissa bits): the type of ONNX with these
     (8, 23): "float32", (5, 10): "float16", (8, 7): "bfloat16", (4, 3): "float8_e4m3fn",
@@ -33,33 +30,13 @@ _FLOAT_INPUTS: Mapping[tuple[int | None, int | None], str] = {
 }  # fmt: skip
 
 
-def dtype_of(node: Node, stored: Stored) -> str | None:
-    """Returns the type of the numbers that a node rounds to; None where its bits are not stored.
-
-    A signed number of one bit is -1 or 1. The sign of Trunc in version 1, which has no attribute
-    for it, is that of a signed number. Fractions of a bit are rounded up.
-    """
-    match node.op_type:
-        case "BipolarQuant":
-            return "int1"
-        case "MultiThreshold":
-            return _of_thresholds(node, stored)
-        case "FloatQuant":
-            exponent, mantissa = (_bits(stored(index)) for index in (2, 3))
-            return _FLOAT_INPUTS.get((exponent, mantissa))
-    bits = _bits(stored(max(4, len(node.inputs) - 1) if node.op_type == "Trunc" else 3))
-    signed = next((a.i for a in node.proto.attribute if a.name == "signed"), 1)
-    return None if bits is None else f"{'int' if signed else 'uint'}{bits}"
-
-
-def _of_thresholds(node: Node, stored: Stored) -> str | None:
+def _of_thresholds(node: Node, thresholds: Array | None) -> str | None:
     """The type that an attribute names, else the one that counts of thresholds have."""
     named = next((a.s.decode() for a in node.proto.attribute if a.name == "out_dtype"), "")
     if named.upper() in ("BIPOLAR", "BINARY"):
         return "int1" if named.upper() == "BIPOLAR" else "uint1"
     if named.upper().startswith(("INT", "UINT")) and named[-1:].isdigit():
         return named.lower()
-    thresholds = stored(1)
     if thresholds is None or not thresholds.ndim:
         return None
     return f"uint{int(thresholds.shape[-1]).bit_length()}"
@@ -129,13 +106,27 @@ class QuantizedTypes:
         return next(floats, max(integers, key=width, default=None))
 
     def _rounded(self, node: Node) -> str | None:
-        """Returns the type that a node of QONNX rounds to; None where its bits are not stored."""
+        """Returns the type that a node of QONNX rounds to; None where its bits are not stored.
+
+        A signed number of one bit is -1 or 1. The sign of Trunc in version 1, which has no
+        attribute for it, is that of a signed number. Fractions of a bit are rounded up.
+        """
 
         def stored(index: int) -> Array | None:
             name = node.inputs[index] if index < len(node.inputs) else ""
             return self._stored.value(name, node.scope) if name else None
 
-        return dtype_of(node, stored)
+        match node.op_type:
+            case "BipolarQuant":
+                return "int1"
+            case "MultiThreshold":
+                return _of_thresholds(node, stored(1))
+            case "FloatQuant":
+                exponent, mantissa = (_bits(stored(index)) for index in (2, 3))
+                return _FLOAT_INPUTS.get((exponent, mantissa))
+        bits = _bits(stored(max(4, len(node.inputs) - 1) if node.op_type == "Trunc" else 3))
+        signed = next((a.i for a in node.proto.attribute if a.name == "signed"), 1)
+        return None if bits is None else f"{'int' if signed else 'uint'}{bits}"
 
     def _limited(self, node: Node, declared: str) -> str:
         """Returns the type that holds the integers of a node's output, as `int2` or `uint2`."""

@@ -184,20 +184,6 @@ class Aliases:
         return self.all.get(root, (root,))
 
 
-def aliases(operations: Iterable[counting.Operation], flow: Dataflow) -> Aliases:
-    """Returns the views of a model: outputs of operators that move no bytes by their rule."""
-    viewed: dict[Address, Address] = {}
-    for op in operations:
-        node = op.node
-        if _is_view(op):
-            source = flow.address(node.inputs[0], node.scope)
-            viewed[node.scope.path, node.outputs[0]] = viewed.get(source, source)
-    names: dict[Address, list[Address]] = {}
-    for tensor, root in viewed.items():
-        names.setdefault(root, [root]).append(tensor)
-    return Aliases(viewed, {root: tuple(tensors) for root, tensors in names.items()})
-
-
 def _is_view(op: counting.Operation) -> bool:
     rule = counting.find_rule(op.node.domain, op.op_type)
     if rule is None or rule.traffic is counting.everything:  # most operators, told at once
@@ -208,11 +194,8 @@ def _is_view(op: counting.Operation) -> bool:
         moves_nothing = rule.traffic(op) == (0, 0)
         size = op.output().nbytes
         return moves_nothing and size is not None and size == op.input(0).nbytes
-    except (
-        counting.UnknownWorkError,
-        ValueError,
-        IndexError,
-    ):  # ranks or attributes no operator allows
+    except (counting.UnknownWorkError, ValueError, IndexError):
+        # ranks or attributes no operator allows
         return False
 
 
@@ -240,8 +223,17 @@ class TypedModel:
 
     @cached_property
     def aliases(self) -> Aliases:
-        """The views, which share the bytes of other tensors."""
-        return aliases(self.operations, self.flow)
+        """The views, outputs of operators that move no bytes by their rule: they share bytes."""
+        viewed: dict[Address, Address] = {}
+        for op in self.operations:
+            node = op.node
+            if _is_view(op):
+                source = self.flow.address(node.inputs[0], node.scope)
+                viewed[node.scope.path, node.outputs[0]] = viewed.get(source, source)
+        names: dict[Address, list[Address]] = {}
+        for tensor, root in viewed.items():
+            names.setdefault(root, [root]).append(tensor)
+        return Aliases(viewed, {root: tuple(tensors) for root, tensors in names.items()})
 
     @cached_property
     def sources(self) -> Sources:

@@ -20,7 +20,7 @@ import pandas as pd
 from tracer.analyzers.cost import Operands, operands
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.analyzers.energy import models
-from tracer.analyzers.options import energy_models
+from tracer.analyzers.options import energy_models as names
 from tracer.errors import InputError, UsageError, refusing
 from tracer.support.files import read_regular
 from tracer.support.types import FloatArray
@@ -28,19 +28,6 @@ from tracer.text import suggest
 
 if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Rule
-
-__all__ = [
-    "EnergyModel",
-    "FloatEnergy",
-    "NodeEnergies",
-    "Operands",
-    "Pricing",
-    "Work",
-    "energy",
-    "find",
-    "names",
-    "operands",
-]
 
 _OPERATIONS = ("mul", "add")
 _KEYS = {"name", "unit", "source", *_OPERATIONS}
@@ -149,20 +136,18 @@ class EnergyModel:
         Nodes that add floats do not depend on them.
         """
         bits = work.operand_bits, work.weight_bits, widths
-        multiplied = self._of_operation(
-            self.multiplication, bits, work.float_types, "multiplication"
-        )
-        added = self._of_operation(self.addition, bits, work.adders, "addition")
+        multiplied = self._of_operation("multiplication", bits, work.float_types)
+        added = self._of_operation("addition", bits, work.adders)
         return multiplied * work.muls + added * work.adds
 
     def _of_operation(
         self,
-        rule: EnergyRule,
+        operation: Literal["multiplication", "addition"],
         bits: tuple[FloatArray, FloatArray, FloatArray],
         types: Sequence[str | None],
-        operation: Literal["multiplication", "addition"],
     ) -> FloatArray:
-        """Returns the energy of one operation in each node: by `rule` where the type is None."""
+        """Returns the energy of one operation in each node: by its rule where the type is None."""
+        rule: EnergyRule = getattr(self, operation)
         operands, weights, widths = bits
         energies = np.full(widths.shape, np.nan)
         ints = np.array([name is None for name in types], bool)
@@ -209,11 +194,6 @@ class Pricing:
     def energies(self, typed: TypedModel, counts: pd.DataFrame) -> NodeEnergies:
         """Returns the energies of the nodes; see `energy`."""
         return energy(self.model, typed, counts, self.rules)
-
-
-def names() -> tuple[str, ...]:
-    """Returns the names of the energy models."""
-    return energy_models()
 
 
 def find(spec: str) -> EnergyModel:

@@ -105,24 +105,22 @@ def report(result: fusions.Fusions, options: ViewOptions) -> Content:
     ]
     names = ["node", "index", "op_type", "module", *(spec.name for spec in _SPECS)]
     rows = pd.DataFrame(cells, columns=names).astype({"index": "Int64"})
-    title = shown.tables[0].title
     run = RunContent(
         label=result.model.name,
-        title=title,
+        title=shown.tables[0].title,
         lines=sentences(result),
         rows=rows,
         kernels=pd.factorize(rows["in_kernel"].fillna(rows["node"]))[0].tolist(),
         graph=graph,
     )
     return Content(
-        title=title,
+        title=run.title,
         kind="fusions",
         page=shown,
         runs=(run,),
         graphs=graphs,
         specs=_SPECS,
         environment=environment.machine_fields(result.environment),
-        notes=result.notes,
     )
 
 

@@ -26,10 +26,6 @@ class Track:
     name: str
     slices: Sequence[Slice]
 
-    def boundaries(self) -> Iterator[tuple[int, Slice | None]]:
-        """Yields the begin of each slice, and its end with None, in the order of time."""
-        return _boundaries(self.slices)
-
 
 @dataclass(frozen=True, slots=True)
 class Counter:
@@ -57,10 +53,11 @@ class Timeline:
     notes: tuple[str, ...] = ()
 
 
-def _boundaries(slices: Sequence[Slice]) -> Iterator[tuple[int, Slice | None]]:
+def boundaries(slices: Sequence[Slice]) -> Iterator[tuple[int, Slice | None]]:
+    """Yields the begin of each slice, and its end with None, in the order of time."""
     for each in slices:
         yield each.begin_ns, each
-        yield from _boundaries(each.inner)
+        yield from boundaries(each.inner)
         yield each.end_ns, None
 
 

@@ -1,25 +1,22 @@
 """The view of a GraphDiff: the changes, a row for each."""
 
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from tracer.analyzers.graph_diff import PAIRED, GraphDiff, NodeChange
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.page import Page, Table, record_columns, record_table
+from tracer.analyzers.views.page import Page, Table, name_spec, record_columns, record_table
 from tracer.analyzers.views.report import Content, RunContent, drawings
 from tracer.analyzers.views.text import duration, plural
-from tracer.records.columns import ColumnSpec
 
 SAME, CONSTANT = "same", "constant"
 _TIMES = ["before_us", "after_us"]
-_text = partial(ColumnSpec, dtype="string", unit="", format="name")
 _SPECS = (
-    _text("change", "change", 1, "what became of the node; constant: no input reaches it"),
-    _text("partner", "in the other", 2, "nodes of the other graph in its place"),
-    _text("what", "what", 4, "what changed"),
+    name_spec("change", "change", 1, "what became of the node; constant: no input reaches it"),
+    name_spec("partner", "in the other", 2, "nodes of the other graph in its place"),
+    name_spec("what", "what", 4, "what changed"),
 )
 
 
@@ -98,10 +95,10 @@ def report(result: GraphDiff, options: ViewOptions) -> Content:
         runs.append(
             RunContent(
                 label=model.name, title=shown.tables[0].title, lines=sentences(result), rows=rows,
-                kernels=range(len(rows)), letter="AB"[side], graph=drawn[side],
+                letter="AB"[side], graph=drawn[side],
             )
         )  # fmt: skip
     return Content(
         title=shown.tables[0].title, kind="diff", page=shown, runs=tuple(runs), graphs=graphs,
-        specs=_SPECS, notes=result.notes, first={"view": "graph", "color": "change"},
+        specs=_SPECS, first={"view": "graph", "color": "change"},
     )  # fmt: skip

@@ -169,7 +169,6 @@ def report(result: Narrowed, options: ViewOptions) -> Content:
         title=shown.tables[-1].title,
         lines=tuple(lines),
         rows=rows,
-        kernels=range(len(rows)),
         graph=graph,
     )
     scores = [(name, tuple(getattr(each, name) for each in result.curve)) for name in _CURVES]
@@ -187,7 +186,6 @@ def report(result: Narrowed, options: ViewOptions) -> Content:
             for name, values in scores
             if len(widths) > 1
         ),
-        notes=result.notes,
         first={"view": "widths", "sort": "guaranteed_before", "color": "guaranteed_before"},
     )
 

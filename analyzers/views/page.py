@@ -5,8 +5,9 @@ remove sheets of styles. Some remove styles as well; what is left is a table.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from html import escape
 from typing import Any, Literal, TypeAlias, get_type_hints
 
@@ -37,9 +38,8 @@ _CELL = "white-space:nowrap;padding:.15em .6em;text-align:"
 _DIM = "opacity:.7"
 
 
-def html(page: "Page", options: ViewOptions) -> str:
-    """The tables and notes of `page`; long tables have 10 rows unless `options.top` is set."""
-    top = DEFAULT_TOP if options.top is None else options.top
+def html(page: "Page", top: int) -> str:
+    """The tables and notes of `page`; long tables have `top` rows."""
     parts = []
     for table in page.tables:
         parts += [f"<p><b>{escaped(table.title)}</b></p>"] if table.title else []
@@ -293,34 +293,36 @@ def record_columns(
 
     `words` fill the places of headers, as `unit` that of `energy {unit}`.
     """
-    columns = []
-    for each in fields(record):
-        spec = each.metadata.get("column")
-        if spec is not None:
-            header = spec.header.format(**words).strip()
-            columns.append(
-                name_column(header, each.name, spec.rank)
-                if spec.format == "name"
-                else number_column(header, each.name, formats[spec.format], spec.rank)
-            )
-    return columns
+    return [
+        name_column(header, name, spec.rank)
+        if spec.format == "name"
+        else number_column(header, name, formats[spec.format], spec.rank)
+        for name, header, spec in _declared(record, words)
+    ]
 
 
-def record_specs(record: type, folds: Mapping[str, Fold], **words: str) -> tuple[ColumnSpec, ...]:
+def record_specs(record: type, folds: Mapping[str, Fold]) -> tuple[ColumnSpec, ...]:
     """The same columns as a report shows them, with how its graph folds those in `folds`."""
-    types, specs = get_type_hints(record), []
+    types = get_type_hints(record)
+    return tuple(
+        ColumnSpec(
+            name, header, spec.rank, header, folds.get(name, "none"), unit="", format=spec.format,
+            dtype="string" if spec.format == "name" else _DTYPES.get(types[name], "Int64"),
+        )
+        for name, header, spec in _declared(record, {})
+    )  # fmt: skip
+
+
+name_spec = partial(ColumnSpec, dtype="string", unit="", format="name")
+"""Describes a column of names or sentences in a report."""
+
+
+def _declared(record: type, words: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:
+    """Yields the fields of a record class that declare a column, its header, and the rest of it."""
     for each in fields(record):
         spec = each.metadata.get("column")
         if spec is not None:
-            header = spec.header.format(**words).strip()
-            dtype: Dtype = (
-                "string" if spec.format == "name" else _DTYPES.get(types[each.name], "Int64")
-            )
-            specs.append(
-                ColumnSpec(each.name, header, spec.rank, header, folds.get(each.name, "none"),
-                           dtype=dtype, unit="", format=spec.format)
-            )  # fmt: skip
-    return tuple(specs)
+            yield each.name, spec.header.format(**words).strip(), spec
 
 
 def record_table(record: type, rows: Iterable[Any]) -> pd.DataFrame:

@@ -110,23 +110,20 @@ def report(result: Quantized, options: ViewOptions) -> Content:
         rows = pd.DataFrame(columns).assign(index=range(len(topology.nodes)))
         rows = rows.astype({"index": "Int64"}).merge(errors, on="node", how="left")
         rows = rows.astype({spec.name: spec.dtype for spec in _SPECS})
-    title = shown.tables[0].title
     run = RunContent(
         label=result.model.name,
-        title=title,
+        title=shown.tables[0].title,
         lines=shown.tables[0].head,
         rows=rows,
-        kernels=list(range(len(rows))),
         graph=graph,
     )
     return Content(
-        title=title,
+        title=run.title,
         kind="quantize",
         page=shown,
         runs=(run,),
         graphs=graphs,
         specs=_SPECS,
-        notes=result.notes,
         first={"sort": "added_noise", "color": "added_noise"},
     )
 

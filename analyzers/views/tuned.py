@@ -88,29 +88,27 @@ def report(result: Tuned, options: ViewOptions) -> Content:
         title=shown.tables[0].title,
         lines=(_sentence(result),),
         rows=rows,
-        kernels=range(len(rows)),
         code=(*result.commands, *result.code),
     )
     return Content(
-        title=run.title, kind="tune", page=shown, runs=(run,), specs=_SPECS, notes=result.notes,
+        title=run.title, kind="tune", page=shown, runs=(run,), specs=_SPECS,
         first={"view": "trials"},
     )  # fmt: skip
 
 
 _INTERVAL: dict[str, Dtype] = dict.fromkeys(("speedup_low", "speedup_high", "kept"), "float64")
 _BEST = "best combination"
-_text = partial(ColumnSpec, dtype="string", unit="", format="name")
 _number = partial(ColumnSpec, dtype="float64", unit="")
 _SPECS = (
-    _text("node", "change", 0, "the change and its form"),
+    pages.name_spec("node", "change", 0, "the change and its form"),
     _number("speedup", "speed-up", 1, "time before ÷ time after", format="times"),
-    _text("interval", "99 % interval", 3, "interval of the speed-up"),
+    pages.name_spec("interval", "99 % interval", 3, "interval of the speed-up"),
     ColumnSpec("memory_bytes", "memory", 4, "memory of the session at most",
                dtype="Int64", unit="", format="size"),
     _number("difference", "difference", 2, "largest error of an output ÷ its largest value",
             format="exponent"),
-    _text("verdict", "result", 1, "whether the change was kept, and why not"),
-    _text("why", "tried because", 11, "why the change was tried"),
+    pages.name_spec("verdict", "result", 1, "whether the change was kept, and why not"),
+    pages.name_spec("why", "tried because", 11, "why the change was tried"),
 )  # fmt: skip
 
 

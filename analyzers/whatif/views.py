@@ -225,7 +225,6 @@ def report(result: WhatIf, options: ViewOptions) -> Content:
             for run, variant in enumerate(result.variants)
         ),
         environment=environment.machine_fields(result.environment),
-        notes=own_page.notes,
         first={"view": "overflow", "sort": "bits_observed", "color": "bits_observed"},
     )
 
@@ -256,7 +255,6 @@ def _run(
         title=f"{result.model.name} · {title}",
         lines=(*whatif.sentences(result, variant), whatif.effort(result, variant)),
         rows=width_rows,
-        kernels=range(len(width_rows)),
         widths=widths,
         graph=graph,
     )

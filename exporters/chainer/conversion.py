@@ -54,11 +54,9 @@ def convert(model: object, inputs: Sequence[InputSpec], options: ExportOptions) 
         shapes = " and ".join(str(list(spec.shape)) for spec in inputs)
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = "; ".join(lines[:4]) or type(error).__name__
-        raise (
-            ModelError(
-                f"Chainer cannot export {type(model).__name__} for inputs of {shapes}: {reason}",
-                "Check --input-shape and --input-dtype first; --debug shows where.",
-            )
+        raise ModelError(
+            f"Chainer cannot export {type(model).__name__} for inputs of {shapes}: {reason}",
+            "Check --input-shape and --input-dtype first; --debug shows where.",
         ) from error
     return Conversion(
         proto,

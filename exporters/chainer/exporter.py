@@ -18,41 +18,6 @@ from tracer.exporters.chainer import compat
 _SAVE = "Write one: chainer.serializers.save_npz(file, model)."
 
 
-def load_weights(model: Any, path: Path, *, trust: bool) -> None:
-    """Fills a Chainer link from `path`; arrays of objects, which are pickles, need `trust`.
-
-    A parameter without a shape takes the shape in the file. Raises InputError if the file is no npz
-    or does not fit.
-    """
-    records.check_exists(path)
-    chainer = compat.load()
-    with _opened(path, trust=trust) as archive:
-        # the headers alone are read: a small file may expand a thousandfold
-        stored: dict[str, tuple[int, ...]] = {}
-        assert archive.zip is not None
-        for name, member in zip(archive.files, archive.zip.namelist(), strict=True):
-            if not member.endswith(".npy"):
-                raise InputError(f"{path}: not an .npz file: it has '{member}', no array", _SAVE)
-            with archive.zip.open(member) as stream:
-                if npy.read_magic(stream) != (1, 0):
-                    raise ValueError(f"'{name}' has an unknown version")
-                stored[name], _, dtype = npy.read_array_header_1_0(stream)
-            if dtype.hasobject and not archive.allow_pickle:
-                raise ValueError(f"'{name}' holds pickled objects")
-        serializer = chainer.serializers.DictionarySerializer()
-        serializer.save(model)  # as `save_npz` does, batch statistics too
-        expected = {
-            # a parameter without a shape, None, takes the file's; () if the file has none
-            name: stored.get(name, ()) if array.dtype == object else array.shape
-            for name, array in serializer.target.items()
-        }
-        records.check_fit(path, stored, expected)
-        for shape in stored.values():
-            limits.allow(shape, np.float64)
-        arrays = {name: archive[name] for name in archive.files}
-    chainer.serializers.NpzDeserializer(arrays).load(model)
-
-
 @contextmanager
 def _opened(path: Path, *, trust: bool) -> Iterator[NpzFile]:
     """Opens the archive; what is wrong with it raises InputError, also while it is read."""
@@ -89,8 +54,40 @@ class _Exporter:
 
         return run(model, arrays)
 
-    def load_weights(self, model: object, path: Path, *, trust: bool) -> None:
-        load_weights(model, path, trust=trust)
+    def load_weights(self, model: Any, path: Path, *, trust: bool) -> None:
+        """Fills a Chainer link from `path`; arrays of objects, which are pickles, need `trust`.
+
+        A parameter without a shape takes the shape in the file. Raises InputError if the file is no
+        npz or does not fit.
+        """
+        records.check_exists(path)
+        chainer = compat.load()
+        with _opened(path, trust=trust) as archive:
+            # the headers alone are read: a small file may expand a thousandfold
+            stored: dict[str, tuple[int, ...]] = {}
+            assert archive.zip is not None
+            for name, member in zip(archive.files, archive.zip.namelist(), strict=True):
+                if not member.endswith(".npy"):
+                    what = f"{path}: not an .npz file: it has '{member}', no array"
+                    raise InputError(what, _SAVE)
+                with archive.zip.open(member) as stream:
+                    if npy.read_magic(stream) != (1, 0):
+                        raise ValueError(f"'{name}' has an unknown version")
+                    stored[name], _, dtype = npy.read_array_header_1_0(stream)
+                if dtype.hasobject and not archive.allow_pickle:
+                    raise ValueError(f"'{name}' holds pickled objects")
+            serializer = chainer.serializers.DictionarySerializer()
+            serializer.save(model)  # as `save_npz` does, batch statistics too
+            expected = {
+                # a parameter without a shape, None, takes the file's; () if the file has none
+                name: stored.get(name, ()) if array.dtype == object else array.shape
+                for name, array in serializer.target.items()
+            }
+            records.check_fit(path, stored, expected)
+            for shape in stored.values():
+                limits.allow(shape, np.float64)
+            arrays = {name: archive[name] for name in archive.files}
+        chainer.serializers.NpzDeserializer(arrays).load(model)
 
 
 exporter = _Exporter()

@@ -14,7 +14,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,8 @@ def load_program(path: Path, *, trust: bool) -> torch.export.ExportedProgram:
     if not trust:
         _refuse_code(path)
     try:
-        with quiet(), _weights_only(forced=not trust):
+        # torch.export does not ask torch.load to refuse all but tensors
+        with quiet(), nullcontext() if trust else environment(_FORCE, "1"):
             return torch.export.load(path)
     except Exception as error:  # torch raises any kind of error for other files
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -151,15 +152,14 @@ def _entries(tree: Any) -> Iterator[tuple[str, Any]]:
 
 
 @contextmanager
-def _weights_only(*, forced: bool) -> Iterator[None]:
-    """Makes torch.load refuse all but tensors, which torch.export does not request."""
-    before = os.environ.get(_FORCE)
-    if forced:
-        os.environ[_FORCE] = "1"
+def environment(name: str, value: str) -> Iterator[None]:
+    """Sets a variable of the environment within the context."""
+    before = os.environ.get(name)
+    os.environ[name] = value
     try:
         yield
     finally:
         if before is None:
-            os.environ.pop(_FORCE, None)
+            os.environ.pop(name, None)
         else:
-            os.environ[_FORCE] = before
+            os.environ[name] = before

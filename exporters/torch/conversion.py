@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tracer.errors import ModelError, UsageError
 from tracer.exporters.records import BATCH, Arrays, Conversion, ExportOptions, InputSpec, draw
-from tracer.exporters.torch.archive import quiet
+from tracer.exporters.torch.archive import environment, quiet
 from tracer.graph import provenance, stored_weights
 from tracer.graph.model import bodies, graphs
 from tracer.graph.provenance import describe, is_installed, location
@@ -394,12 +394,8 @@ def _cache_for_a_time() -> Iterator[None]:
     if _CACHE in os.environ:
         yield
         return
-    with TemporaryFolder() as folder:
-        os.environ[_CACHE] = str(folder)
-        try:
-            yield
-        finally:
-            del os.environ[_CACHE]
+    with TemporaryFolder() as folder, environment(_CACHE, str(folder)):
+        yield
 
 
 def _values(program: torch.export.ExportedProgram, arrays: Arrays) -> Mapping[str, NDArray[Any]]:

@@ -12,9 +12,9 @@ import pandas as pd
 
 from tracer import metrics
 from tracer.accumulators.spec.policy import Rule
-from tracer.analyzers.cost import cost
+from tracer.analyzers.cost import cost, operands
 from tracer.analyzers.cost.typed_model import TypedModel
-from tracer.analyzers.energy import EnergyModel, Work, operands
+from tracer.analyzers.energy import EnergyModel, Work
 from tracer.analyzers.overflow import coverage
 from tracer.containment import signals
 from tracer.errors import ModelError, UsageError, locate_errors

@@ -129,10 +129,7 @@ def document(result: Comparison, options: ViewOptions) -> dict[str, Any]:
             for each in result.numbers
         ],
         "scores": [asdict(each) for each in result.scores],
-        "verdicts": [
-            {"side": each.side, "gate": each.gate, "outcome": each.outcome, "line": each.line}
-            for each in result.verdicts
-        ],
+        "verdicts": [asdict(each) for each in result.verdicts],
         "notes": result.notes,
     }  # fmt: skip
 
@@ -156,7 +153,6 @@ def checks(result: Comparison, options: ViewOptions) -> list[pages.Check]:
 def report(result: Comparison, options: ViewOptions) -> Content:
     """The sides as runs A, B and so on, with the ratio of each layer's times."""
     verdicts = (*(verdict.line for verdict in result.verdicts), *_time_lines(result))
-    shown = page(result, options)
     graphs, positions = drawings([side.trace.model for side in result.sides])
     labels = [side.label for side in result.sides]
     title = f"{', '.join(labels[1:])} against {labels[0]}"
@@ -169,14 +165,13 @@ def report(result: Comparison, options: ViewOptions) -> Content:
     return Content(
         title=title,
         kind="compare",
-        page=shown,
+        page=page(result, options),
         runs=tuple(runs),
         graphs=graphs,
         specs=(*_side_specs(len(result.sides)), *_SPECS),
         pairs=tuple(_pairs(result, other) for other in others),
         sources=side_sources(result.sides),
         environment=environment.machine_fields(result.sides[0].trace.environment),
-        notes=shown.notes,
         first={"view": "ratios", "sort": "change_us", "color": "change_us"},
     )
 

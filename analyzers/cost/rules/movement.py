@@ -88,13 +88,9 @@ MICROSOFT_REASONS = {
 
 
 @counts(*REASONS)
-def _unknown(op: Operation) -> Count:
-    raise UnknownWorkError(REASONS[op.op_type])
-
-
 @counts(*MICROSOFT_REASONS, domain=MICROSOFT)
-def _unknown_of_microsoft(op: Operation) -> Count:
-    raise UnknownWorkError(MICROSOFT_REASONS[op.op_type])
+def _unknown(op: Operation) -> Count:
+    raise UnknownWorkError((REASONS | MICROSOFT_REASONS)[op.op_type])
 
 
 counts("If", "Loop", "Scan", "SequenceMap", moves=nothing)(no_work)

@@ -42,9 +42,9 @@ def _group(op: Operation) -> Count:
 
 
 @counts("LayerNormalization")
+@counts("LayerNormalization", domain=MICROSOFT)
 def _layer(op: Operation) -> Count:
-    affine = SCALE + SHIFT if op.has(2) else SCALE
-    return normalise(op.input(0).size, rows(op)) + affine * op.input(0).size
+    return _layer_norm(op, shift=2)
 
 
 @counts("RMSNormalization", "SimplifiedLayerNormalization")
@@ -91,11 +91,6 @@ def rows(op: Operation) -> int:
     """Returns the number of groups: the product of the axes before `axis`."""
     shape = op.input(0).shape
     return math.prod(shape[: op.integer("axis", -1) % len(shape)])
-
-
-@counts("LayerNormalization", domain=MICROSOFT)
-def _fused_layer(op: Operation) -> Count:
-    return _layer_norm(op, shift=2)
 
 
 @counts("SkipLayerNormalization", domain=MICROSOFT)

@@ -15,17 +15,10 @@ _CELLS = {
 
 
 @counts("RNN", "GRU", "LSTM", settings=(4, 5, 6))
-def _recurrent(op: Operation) -> Count:
-    return recurrent(op, op.op_type)
-
-
 @counts("DynamicQuantizeLSTM", domain=MICROSOFT, settings=(4, 5, 6, 8, 9, 10, 11))
-def _quantised_lstm(op: Operation) -> Count:
-    return recurrent(op, "LSTM")
-
-
-def recurrent(op: Operation, cell: str) -> Count:
+def _recurrent(op: Operation) -> Count:
     """Counts a layer; X is [sequence, batch, input] or [batch, sequence, input]."""
+    cell = op.op_type.removeprefix("DynamicQuantize")
     gates, activations, state = _CELLS[cell]
     steps = op.input(0).shape[0] * op.input(0).shape[1]
     weights, recurrence = op.input(1), op.input(2)

@@ -125,8 +125,7 @@ def _average_pool(op: Operation) -> Count:
 
 @counts("QLinearAveragePool", domain=MICROSOFT, settings=(1, 2, 3, 4))
 def _quantized_average(op: Operation) -> Count:
-    window = math.prod(op.integers("kernel_shape"))
-    return (_average(window) + REQUANTISE) * op.output().size
+    return (_average(_window(op)) + REQUANTISE) * op.output().size
 
 
 @counts("LpPool")

@@ -7,7 +7,7 @@ from tracer.analyzers.views.file_formats import Format
 from tracer.text import printable
 
 _FORMULA = ("=", "+", "-", "@")
-_CELL = 32_767
+LONGEST_CELL = 32_767
 """Most characters of a cell in a spreadsheet; a longer text would spill into other cells."""
 
 
@@ -28,7 +28,7 @@ def render(table: pd.DataFrame, options: ViewOptions) -> bytes:
 def _inert(cell: object) -> object:
     if not isinstance(cell, str):
         return cell
-    text = printable(cell, _CELL)
+    text = printable(cell, LONGEST_CELL)
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 

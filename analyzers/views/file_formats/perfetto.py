@@ -7,7 +7,7 @@ their own (`B`, `E`), whose order says what is inside what, however a viewer rou
 from typing import Any
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.exchange import Timeline
+from tracer.analyzers.views.exchange import Timeline, boundaries
 from tracer.analyzers.views.file_formats import Format
 from tracer.analyzers.views.file_formats.json import compact
 from tracer.text import escaped, printable
@@ -28,7 +28,7 @@ def render(timeline: Timeline, options: ViewOptions) -> bytes:
                 _about("thread_name", number, thread, {"name": printable(track.name)}),
                 _about("thread_sort_index", number, thread, {"sort_index": thread}),
             ]
-            for time, begun in track.boundaries():
+            for time, begun in boundaries(track.slices):
                 event: _Event = {"ph": "E", "pid": number, "tid": thread, "ts": time / 1000}
                 if begun is not None:
                     values = begun.values.items()

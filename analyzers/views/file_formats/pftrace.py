@@ -6,7 +6,7 @@ Packets of `TrackEvent`, as perfetto.dev describes under "Writing custom trace e
 from typing import Any
 
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.views.exchange import Process, Timeline
+from tracer.analyzers.views.exchange import Process, Timeline, boundaries
 from tracer.analyzers.views.file_formats import Extra, Format
 from tracer.text import escaped, printable
 
@@ -46,7 +46,7 @@ class _Writer:
             described.parent_uuid = around.uuid
             described.name = printable(track.name)
             described.sibling_order_rank = rank
-            for time, begun in track.boundaries():
+            for time, begun in boundaries(track.slices):
                 if begun is None:
                     self._event(time, described.uuid, kinds.TYPE_SLICE_END)
                     continue

@@ -9,11 +9,10 @@ import pandas as pd
 
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.file_formats import Extra, Format
+from tracer.analyzers.views.file_formats.csv import LONGEST_CELL
 from tracer.analyzers.views.page import longest_rows
 from tracer.text import printable
 
-_CELL = 32_767
-"""Most characters of a cell in a spreadsheet."""
 _WIDEST = 40
 _LARGEST_EXACT = 2**53
 """Spreadsheets compute in float64: a larger integer is a text, so that no digit is lost."""
@@ -72,7 +71,7 @@ def _write(sheet: Any, row: int, column: int, value: object) -> None:
     elif isinstance(value, int | float) and abs(value) <= _LARGEST_EXACT:
         sheet.write_number(row, column, value)
     elif not (isinstance(value, float) and math.isinf(value)):
-        sheet.write_string(row, column, printable(str(value), _CELL))
+        sheet.write_string(row, column, printable(str(value), LONGEST_CELL))
 
 
 FORMATS = (Format("xlsx", "table", render, is_binary=True, needs=Extra("xlsxwriter", "excel")),)

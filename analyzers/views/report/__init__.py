@@ -26,7 +26,6 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.page import Page, html
 from tracer.analyzers.views.redaction import without_paths
 from tracer.analyzers.views.report.layout import Layout, laid_out
@@ -164,8 +163,9 @@ class RunContent:
 
     `label` tells it from the other runs, and `title` stands at the head while it is shown. `rows`
     have the columns of the node table and those that views compute. Rows with the same entry of
-    `kernels` share a kernel. With the same entry of `folded`, which is None where it is the same,
-    they are one row of a table that folds constants and conversions into the node that they serve.
+    `kernels` share a kernel; with None, each has its own. With the same entry of `folded`, which is
+    None where it is the same, they are one row of a table that folds constants and conversions into
+    the node that they serve.
     `prefix` are folders that most names begin with, and that long ones leave out. `graph` is the
     position of its graph in the report, `code` what to type or run.
     """
@@ -173,7 +173,7 @@ class RunContent:
     label: str
     lines: tuple[str, ...]
     rows: pd.DataFrame
-    kernels: Sequence[int]
+    kernels: Sequence[int] | None = None
     folded: Sequence[int] | None = None
     prefix: str = ""
     letter: str | None = None
@@ -231,11 +231,11 @@ class Accuracy:
 class Content:
     """All that a report shows of one result.
 
-    `page` is what readers without scripts see. `graphs` are laid out. `sources` is the text of
-    source lines, by `file:line`. `environment` are names and values. `specs` describe columns that
-    this kind of result has beside those of the node table. `first` is what the page opens on, by
-    the names of `core/state.js`: the `view` in front, the `color` of the graph, and the column that
-    `sort`s the table, whose first row is selected.
+    `page` is what readers without scripts see; its notes are those of the report. `graphs` are laid
+    out. `sources` is the text of source lines, by `file:line`. `environment` are names and values.
+    `specs` describe columns that this kind of result has beside those of the node table. `first` is
+    what the page opens on, by the names of `core/state.js`: the `view` in front, the `color` of the
+    graph, and the column that `sort`s the table, whose first row is selected.
     """
 
     title: str
@@ -248,12 +248,11 @@ class Content:
     accuracy: tuple[Accuracy, ...] = ()
     sources: Mapping[str, str] | None = None
     environment: tuple[tuple[str, str], ...] = ()
-    notes: tuple[str, ...] = ()
     redacted: bool = False
     first: Mapping[str, str] = field(default_factory=dict)
 
 
-_STATIC = ViewOptions(top=30)
+_STATIC_ROWS = 30
 """Rows that readers without scripts see: little beside the data of large models."""
 
 _SHEETS = ("style", "pictures")
@@ -279,7 +278,7 @@ def assembled(content: Content) -> bytes:
         "policy": escape("; ".join(rules), quote=False),
         "title": escape(line(content.title)),
         "style": style(),
-        "static": html(content.page, _STATIC),
+        "static": html(content.page, _STATIC_ROWS),
         "encoding": "gzip" if is_compressed else "plain",
         "data": data,
         "script": script(),
@@ -356,7 +355,6 @@ def redacted(content: Content) -> Content:
         environment=tuple(
             (name, write(value)) for name, value in content.environment if name not in _SYSTEM
         ),
-        notes=tuple(map(write, content.notes)),
         redacted=True,
     )
 
@@ -402,7 +400,7 @@ def encoded(content: Content) -> tuple[str, bool]:
             "accuracy": content.accuracy,
             "sources": content.sources or {},
             "environment": content.environment,
-            "notes": content.notes,
+            "notes": content.page.notes,
         }
     )
     if len(data) < PLAIN:
@@ -441,7 +439,9 @@ def _run(run: RunContent) -> dict[str, Any]:
     }
     filled = [name for name in run.rows if run.rows[name].notna().any()]
     columns = {str(name): _column(run.rows[name]) for name in filled}
-    return {**fields, "size": len(run.rows), "kernels": list(run.kernels), "columns": columns}
+    size = len(run.rows)
+    kernels = list(range(size) if run.kernels is None else run.kernels)
+    return {**fields, "size": size, "kernels": kernels, "columns": columns}
 
 
 def _column(values: "pd.Series[Any]") -> list[Any] | Mapping[str, Any]:

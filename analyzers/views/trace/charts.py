@@ -23,7 +23,6 @@ from tracer.analyzers.views.trace.headline import Section, folded, headline, ord
 from tracer.errors import UsageError
 from tracer.records.environment import Peak, Peaks
 from tracer.records.trace import Trace
-from tracer.support.types import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -298,10 +297,9 @@ def roofline(trace: Trace, options: ViewOptions) -> Figure:
         drawn.append((axes, _draw_roofline(axes, section, peaks)))
     chart.draw_without_rendering()  # labels are placed where there is room, in pixels
     for axes, rows in drawn:
-        points = Points(*(rows[name].to_numpy(float) for name in ("x", "y", "area")))
         named = rows.head(_MOST_NAMED if options.top is None else options.top or len(rows))
         pairs = zip(drawing.labels(row_names(named)), named["time_share"], strict=True)
-        place_labels(axes, points, [f"{node} {percent(share)}" for node, share in pairs])
+        place_labels(axes, rows, [f"{node} {percent(share)}" for node, share in pairs])
     return chart
 
 
@@ -370,9 +368,7 @@ def _draw_roofs(
     ]
     top = max(ceiling for ceiling, _, _ in ceilings)
     ridge = top / slope
-    left = min(
-        [ridge / 30, *rows["x"] / 4]
-    )  # leaves room for the names of the roofs beside the points
+    left = min([ridge / 30, *rows["x"] / 4])  # leaves room for the names of the roofs
     right = max([ridge * 10, *rows["x"] * 4])
     low = min([left * slope, *rows["y"] / 2])
     high = 2.2 * max([top, *rows["y"]])
@@ -401,40 +397,30 @@ _ANGLES = tuple(2 * math.pi * step / 16 for step in range(1, 17))
 _POINTS_PER_INCH = 72
 
 
-@dataclass(frozen=True)
-class Points:
-    """Points of a chart and the area of their markers, in square points of the page."""
-
-    x: FloatArray
-    y: FloatArray
-    area: FloatArray
-
-    def radius(self, index: int) -> float:
-        """The radius of a marker, in points of the page."""
-        return math.sqrt(self.area[index]) / 2
-
-
-def place_labels(axes: Axes, points: Points, texts: Sequence[str]) -> None:
+def place_labels(axes: Axes, rows: pd.DataFrame, texts: Sequence[str]) -> None:
     """Draws `texts` beside the first points, each with a line to its point.
 
-    A label overlaps no other text and no point; a label without room is omitted. The figure must
-    have its final layout.
+    `rows` have `x` and `y` of the points, and the `area` of their markers in square points of the
+    page. A label overlaps no other text and no point; a label without room is omitted. The figure
+    must have its final layout.
     """
     from matplotlib.text import Text
 
     if not texts:
         return
-    centres = axes.transData.transform(np.column_stack([points.x, points.y]))
-    pixels = np.sqrt(points.area) / 2 * axes.figure.dpi / _POINTS_PER_INCH
+    points = rows[["x", "y"]].to_numpy(float)
+    centres = axes.transData.transform(points)
+    markers = np.sqrt(rows["area"].to_numpy(float)) / 2  # their radii, in points of the page
+    pixels = markers * axes.figure.dpi / _POINTS_PER_INCH
     taken = [text.get_window_extent() for text in axes.texts]
     legend = axes.get_legend()
     if legend is not None:
         taken.append(legend.get_window_extent())
     for index, text in enumerate(texts):
-        radii = [points.radius(index) + more for more in _RADII]
+        radii = [float(markers[index]) + more for more in _RADII]
         for offset in ((r * math.cos(a), r * math.sin(a)) for r in radii for a in _ANGLES):
             label: Any = axes.annotate(
-                text, (points.x[index], points.y[index]), offset, textcoords="offset points",
+                text, points[index], offset, textcoords="offset points",
                 ha="left" if offset[0] > 1 else "right" if offset[0] < -1 else "center",
                 va="center", fontsize=7.5, zorder=5,
                 arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": "#555555", "shrinkA": 0},

@@ -179,7 +179,6 @@ def report(trace: Trace, options: ViewOptions) -> reports.Content:
         graphs=graphs,
         sources=reports.texts(trace.nodes["source"]),
         environment=environment.machine_fields(trace.environment),
-        notes=trace.notes,
         first=first,
     )
 

@@ -22,19 +22,8 @@ _LEAST = 0.001
 
 def _float_words(floats: pd.DataFrame) -> tuple[str, ...]:
     """Sentences on rows with float accumulators: what overflows, which terms are lost, errors."""
-    outputs, over = (int(floats[name].sum()) for name in ("outputs", "overflow_outputs"))
-    nodes = int((floats["overflow_outputs"] > 0).sum())
     kinds = floats["accumulator"].unique()
-    kind = str(kinds[0]) if len(kinds) == 1 else "their float accumulators"
-    if not over:
-        first = (
-            f"nothing overflows {kind}: {plural(len(floats), 'node')}, {plural(outputs, 'output')}"
-        )
-    else:
-        first = (
-            f"{nodes:,} of {plural(len(floats), 'node')} {_verb(nodes)} {kind}, in {over:,} of "
-            f"{plural(outputs, 'output')} ({percent(over / outputs)})"
-        )
+    first = _overflows(floats, str(kinds[0]) if len(kinds) == 1 else "their float accumulators")
     share, error = floats["swamped_share"], floats["rel_error_p99"]
     lost, errors = "no sum loses a term", "no sum has an error that is known"
     if (share > 0).any():
@@ -53,7 +42,7 @@ def _float_words(floats: pd.DataFrame) -> tuple[str, ...]:
 _INPUTS = "inputs are "
 """How the note on the inputs of a run begins."""
 
-_COUNTS = ("outputs", "overflow_outputs", "transient_outputs", "persistent_outputs")
+_COUNTS = ("overflow_outputs", "transient_outputs", "persistent_outputs")
 
 
 def has_overflow(nodes: pd.DataFrame) -> bool:
@@ -105,6 +94,16 @@ def of_samples(samples: pd.DataFrame) -> str:
     )
 
 
+def _overflows(rows: pd.DataFrame, what: str) -> str:
+    """In how many nodes and outputs `what` overflows."""
+    outputs, over = (int(rows[name].sum()) for name in ("outputs", "overflow_outputs"))
+    of_nodes, of_outputs = plural(len(rows), "node"), plural(outputs, "output")
+    if not over:
+        return f"nothing overflows {what}: {of_nodes}, {of_outputs}"
+    nodes, share = int((rows["overflow_outputs"] > 0).sum()), percent(over / (outputs or 1))
+    return f"{nodes:,} of {of_nodes} {_verb(nodes)} {what}, in {over:,} of {of_outputs} ({share})"
+
+
 def _verb(count: int) -> str:
     return "overflows" if count == 1 else "overflow"
 
@@ -113,17 +112,10 @@ def _integer_words(narrow: pd.DataFrame, covered: Coverage) -> tuple[str, str]:
     """What overflows in rows with narrow accumulators, and which widths suffice."""
     widths = narrow["bits"].dropna().unique()  # a damaged trace may lack them
     at = f"at {widths[0]} bits" if len(widths) == 1 else "at their widths"
-    outputs, over, transient, persistent = (int(narrow[name].sum()) for name in _COUNTS)
-    overflows = (
-        f"nothing overflows {at}: {plural(len(narrow), 'node')}, {plural(outputs, 'output')}"
-    )
+    over, transient, persistent = (int(narrow[name].sum()) for name in _COUNTS)
+    overflows = _overflows(narrow, at)
     if over:
-        nodes = int((narrow["overflow_outputs"] > 0).sum())
-        overflows = (
-            f"{nodes:,} of {plural(len(narrow), 'node')} {_verb(nodes)} "
-            f"{at}, in {over:,} of {plural(outputs, 'output')} ({percent(over / (outputs or 1))}): "
-            f"{transient:,} transient, {persistent:,} persistent"
-        )
+        overflows += f": {transient:,} transient, {persistent:,} persistent"
     observed, guaranteed = narrow["bits_observed"], narrow["bits_guaranteed"]
     unknown = int(guaranteed.isna().sum())
     data = "no partial sum was observed"

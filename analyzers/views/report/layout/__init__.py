@@ -22,10 +22,9 @@ from tracer.analyzers.views.report.layout.hierarchy import (
     OUTSIDE,
     REPEATED,
     Box,
+    Hierarchy,
     Link,
     boxes,
-    connections,
-    hierarchy,
 )
 from tracer.analyzers.views.text import shorten_name
 from tracer.records.model_info import Topology
@@ -306,7 +305,7 @@ def laid_out(topology: Topology) -> Layout | None:
     """
     if len(topology.nodes) > MOST_NODES:
         return None
-    root = hierarchy(topology, connections(topology))
+    root = Hierarchy(topology).root_box()
     fold(root)
     every = list(boxes(root))
     for box in every:

@@ -12,8 +12,8 @@ from tracer.analyzers.views.report.layout.hierarchy import OUTSIDE, Link
 
 _WAYPOINTS, _WAYPOINTS_OF_A_CHILD = 400, 40
 """Most waypoints in a box. Where everything reads everything, the longest links have none."""
-ENTRY, EXIT = -1, -2
-"""The bundle of what comes from outside, and that of what goes there."""
+_EXIT = -2
+"""The bundle of what goes outside; that of what comes from there is `OUTSIDE`."""
 
 
 class Bands:
@@ -62,7 +62,7 @@ class Bands:
             room -= len(passed)
             if room < 0:
                 break
-            bundle = EXIT if link[1] == OUTSIDE else link[0]
+            bundle = _EXIT if link[1] == OUTSIDE else link[0]
             route = self.routes[link] = []
             for row in passed:
                 item = self._waypoints.setdefault((bundle, row), len(self.above))

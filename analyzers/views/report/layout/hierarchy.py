@@ -206,24 +206,22 @@ _DEEPEST = 24
 _Path = tuple[str, ...]
 
 
-def hierarchy(topology: Topology, connected: Connections) -> Box:
-    """Returns the whole model as a box.
+class Hierarchy:
+    """The boxes of a model.
 
     A module of one node is this node, and a module that holds one module alone is one box with it.
     """
-    return _Hierarchy(topology, connected).root_box()
 
-
-class _Hierarchy:
-    def __init__(self, topology: Topology, connected: Connections) -> None:
+    def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        self._connected = connected
+        self._connected = connections(topology)
         self._paths = list(_paths(topology))
         self._bodies: dict[int | None, list[int]] = {}
-        for node in sorted(range(len(topology.nodes)), key=connected.place.__getitem__):
+        for node in sorted(range(len(topology.nodes)), key=self._connected.place.__getitem__):
             self._bodies.setdefault(topology.owners[node], []).append(node)
 
     def root_box(self) -> Box:
+        """Returns the whole model as a box."""
         root = Box(MODULE, "", nodes=len(self._topology.nodes))
         waiting = [(root, self._bodies.get(None, []), 0)]
         while waiting:
