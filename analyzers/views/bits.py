@@ -1,5 +1,6 @@
 """The view of a BitComparison: the first node of each side whose bits differ, and its cause."""
 
+import math
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -29,8 +30,11 @@ def page(result: BitComparison, options: ViewOptions) -> Page:
         first = side.first
         if first is not None:
             share = f"{first.size - first.equal:,} of {plural(first.size, 'result')} differ"
+            by = f"by {first.ulps:,.0f} ulp at most"
+            if math.isinf(first.ulps):
+                by = "in shape, or one side is no number"
             lines += [
-                f"  there, {share}, by {first.ulps:,.0f} ulp at most",
+                f"  there, {share}, {by}",
                 f"  A: {first.here}",
                 f"  B: {first.there}",
             ]

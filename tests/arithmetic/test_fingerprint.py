@@ -316,3 +316,60 @@ def test_a_sparse_weight_is_replayed(tmp_path):
     onnx.save(model, tmp_path / "m.onnx")
     (output,) = tracer.replay(tmp_path / "m.onnx", in_process=True).outputs
     assert output.sha256 == output.replayed
+
+
+BODY = """<ir_version: 8, opset_import: ["": 17]>
+g (float[2, 16] x, bool flag) => (float[2, 16] y, float[2, 16] z)
+<float[16, 16] w = {%s}> {
+  n = Constant<value_int = 3>()  t = Constant<value = bool {1}>()
+  y = Loop(n, t, x) <body = b (int64 i, bool k, float[2, 16] s) => (bool l, float[2, 16] o)
+    { l = Identity(k)  m = MatMul(s, w)  o = %s(m) }>
+  z = If(flag) <then_branch = f () => (float[2, 16] p) { p = MatMul(y, w) },
+                else_branch = e () => (float[2, 16] q) { q = Neg(y) }>
+}"""
+
+
+def in_bodies(operator):
+    """A Loop and an If whose bodies read a weight of the graph around them."""
+    weights = np.random.default_rng(0).standard_normal(256) / 4
+    return onnx.parser.parse_model(BODY % (", ".join(map(str, weights)), operator))
+
+
+def test_bodies_that_read_weights_around_them_are_replayed_by_the_rules_of_their_nodes(tmp_path):
+    onnx.save(in_bodies("Tanh"), tmp_path / "a.onnx")
+    found = tracer.fingerprint([tmp_path / "a.onnx"], threads=1, in_process=True)
+    (print_,) = found.models
+    assert print_.known_rules == len(print_.nodes) and ("m",) in dict(print_.inner)
+    file = found.save(tmp_path / "here.json")
+    (side,) = tracer.compare_bits([tmp_path / "a.onnx"], machine=file, in_process=True).sides
+    assert side.exact and side.is_equal
+
+
+def test_what_differs_in_a_body_is_told(tmp_path):
+    sides = [in_bodies("Tanh"), in_bodies("Relu")]
+    (side,) = tracer.compare_bits(sides, threads=[1], in_process=True).sides
+    assert (side.first.op_type, side.first.cause) == ("Loop", "another operator in its body")
+
+
+def test_weights_in_half_precision_follow_from_those_of_the_model(tmp_path):
+    weights = np.random.default_rng(0).standard_normal((32, 16, 3, 3)).astype(np.float16)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT16, [1, count, 16, 16])
+            for name, count in (("x", 16), ("y", 32)))  # fmt: skip
+    graph = helper.make_graph([node], "g", [x], [y], [numpy_helper.from_array(weights, "w")])
+    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]),
+              tmp_path / "half.onnx")  # fmt: skip
+    file = tracer.fingerprint([tmp_path / "half.onnx"], threads=1, in_process=True).save(
+        tmp_path / "here.json"
+    )
+    (side,) = tracer.compare_bits([tmp_path / "half.onnx"], machine=file, in_process=True).sides
+    assert side.exact and side.is_equal
+
+
+def test_results_whose_number_depends_on_the_data_differ_at_the_node_that_makes_them():
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[1, 64] x) => (float[1, 1] y) <int64[1] low = {0}, int64[1] high = {%d}, int64[1] axis = {1}>
+    { r = Relu(x)  c = Slice(r, low, high, axis)  y = ReduceMean<axes = [1]>(c) }"""  # noqa: E501
+    sides = [onnx.parser.parse_model(text % high) for high in (10, 20)]
+    (side,) = tracer.compare_bits(sides, threads=[1], in_process=True).sides
+    assert (side.first.op_type, side.first.cause, side.first.equal) == ("Slice", "stored values", 0)

@@ -186,3 +186,23 @@ def test_an_input_that_is_left_out_has_no_type():
     x = np.ones((3, 4), np.float32)
     model = single("Clip", {"x": x, "low": None, "high": np.array(0.5, np.float32)})
     assert Interpreter(model).run(None, {"x": x, "high": np.array(0.5, np.float32)})[0].max() == 0.5
+
+
+def test_an_output_that_is_left_out_types_no_input_that_is():
+    """An encoder and a decoder: the first has no use for all states, the second no lengths."""
+    random = np.random.default_rng(0)
+    x, h = random.random((7, 2, 10), np.float32), random.random((1, 2, 6), np.float32)
+    w, r = random.random((1, 24, 10), np.float32), random.random((1, 24, 6), np.float32)
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[7,2,10] x, float[1,24,10] w, float[1,24,6] r, float[1,2,6] h)
+        => (float[1,2,6] yh, float[7,1,2,6] y) {
+        no, yh, none = LSTM<hidden_size = 6>(x, w, r)
+        y = LSTM<hidden_size = 6>(x, w, r, no, none, h) }""")
+    proto.graph.node[0].output[0] = proto.graph.node[0].output[2] = ""
+    proto.graph.node[1].input[3] = proto.graph.node[1].input[4] = ""
+    feeds = {"x": x, "w": w, "r": r, "h": h}
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    for ours, theirs in zip(
+        Interpreter(proto).run(None, feeds), session.run(None, feeds), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)

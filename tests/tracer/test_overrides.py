@@ -8,6 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tracer
 from tests.graphs import parse
+from tracer.cli import main
 from tracer.errors import InputError
 
 INTEGERS = """
@@ -173,3 +174,11 @@ def test_arrays_of_other_names_are_refused_by_name(integers, accumulator, typo):
     with pytest.raises(InputError, match=typo) as error:
         tracer.interpret(path, inputs=file, accumulator=accumulator)
     assert "x, w" in str(error.value.hint)
+
+
+def test_what_a_session_makes_of_listed_weights_is_told(integers, capsys):
+    path, *_ = integers
+    told = "1 weight is listed among the inputs, and a session of the file as it is neither folds"
+    assert any(note.startswith(told) for note in tracer.count(path).notes)
+    assert main(["profile", str(path), "--runs", "2"]) == 0
+    assert "remove_initializer_from_input" in " ".join(capsys.readouterr().out.split())

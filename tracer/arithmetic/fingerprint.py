@@ -26,7 +26,7 @@ from tracer.arithmetic.kernel import Kernel, NotKnown, Rule, parts
 from tracer.arithmetic.replays import conv
 from tracer.errors import InputError
 from tracer.executors.settings import OrtSettings
-from tracer.graph.model import Model
+from tracer.graph.model import Model, bodies
 from tracer.inputs.feedset import Feeds, random_arrays
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.values import from_tensor
@@ -61,14 +61,31 @@ def take(
     pool = pool_of(model, settings)
     values = graph.runner(model)(feeds)
     rules: dict[bytes, int] = {}
+    inner: dict[tuple[str, ...], int | str] = {}
+
+    def number_of(rule: Rule) -> int:
+        return rules.setdefault(msgspec.json.encode(rule), len(rules))
+
+    def in_body(kernel: Kernel) -> Rule:
+        outputs = tuple(kernel.node.output)
+        try:
+            rule = rule_of(kernel)
+            inner[outputs] = number_of(rule)
+        except NotKnown as reason:
+            inner[outputs] = str(reason)
+            raise
+        return rule
+
     nodes: list[int | str] = []
     for node in graph.nodes:
         try:
-            kernel = graph.kernel(node, values)
             if time.monotonic() > until:
                 raise NotKnown("the time was up")
-            rule = msgspec.json.encode(rule_of(kernel))
-            nodes.append(rules.setdefault(rule, len(rules)))
+            if bodies(node):
+                rule, reason, _ = runs.replay_node(graph, node, in_body, values)
+                nodes.append(reason if rule is None else number_of(rule))
+            else:
+                nodes.append(number_of(rule_of(graph.kernel(node, values))))
         except NotKnown as reason:
             nodes.append(str(reason))
     bare = onnx.ModelProto()
@@ -80,7 +97,7 @@ def take(
         digests(runs.outputs_of(model, settings)(feeds)), tuple(nodes),
         zlib.compress(b"[" + b",".join(rules) + b"]", 9),
         {name: recipe_of(value, pool) for name, value in graph.constants.items()},
-        zlib.compress(bare.SerializeToString(), 9),
+        zlib.compress(bare.SerializeToString(), 9), tuple(inner.items()),
     )  # fmt: skip
 
 
@@ -90,7 +107,10 @@ def pool_of(model: Model, settings: OrtSettings) -> "Pool":
         runs.SavedGraph.of(model, OrtSettings(optimization=level, threads=settings.threads))
         for level in LOWER_LEVELS
     )
-    return by_digest(value for graph in lower for value in graph.constants.values())
+    constants = [value for graph in lower for value in graph.constants.values()]
+    # kernels without halves have them in single precision, and lay them out like others
+    singles = (value.astype(np.float32) for value in constants if value.dtype == np.float16)
+    return by_digest((*constants, *singles))
 
 
 def settings_of(print_: ModelPrint) -> OrtSettings:
@@ -157,7 +177,11 @@ class OtherMachine:
                     raise NotKnown(f"'{name}': {reason}") from reason
             if len(print_.nodes) != len(proto.graph.node):
                 raise ValueError("it has rules of other nodes")
-            known = [each if isinstance(each, str) else rules[each] for each in print_.nodes]
+            given = {
+                tuple(n.output): r for n, r in zip(proto.graph.node, print_.nodes, strict=True)
+            }
+            given = dict(print_.inner) | given
+            known = {key: r if isinstance(r, str) else rules[r] for key, r in given.items()}
         except (
             DecodeError, msgspec.MsgspecError, ValueError, IndexError, TypeError, zlib.error,
             MemoryError, RecursionError,
@@ -167,12 +191,11 @@ class OtherMachine:
             ) from error
         outputs = tuple(value.name for value in proto.graph.output)
         graph = runs.SavedGraph(proto, outputs, print_.threads, constants)
-        pairs = zip(proto.graph.node, known, strict=True)
-        return cls(graph, {tuple(node.output): rule for node, rule in pairs})
+        return cls(graph, known)
 
     def rule_of(self, kernel: Kernel) -> Rule:
         """Returns the rule of a kernel there. Raises NotKnown with the reason."""
-        rule = self.rules[tuple(kernel.node.output)]
+        rule = self.rules.get(tuple(kernel.node.output), "the node did not run there")
         if isinstance(rule, str):
             raise NotKnown(rule)
         return rule
@@ -203,7 +226,7 @@ def stored_numbers(model: Model, nodes: Iterable[onnx.NodeProto]) -> dict[str, s
     Indices and text are none.
     """
     nodes, folder = list(nodes), model.path and model.path.parent
-    read = {name for node in nodes for name in node.input}
+    read = {name for node in nodes for name in runs.reads(node)}
     tensors = [each for each in model.graph.initializer if each.name in read]
     tensors += [a.t for node in nodes for a in node.attribute if a.HasField("t")]
     found: dict[str, dict[str, Array]] = {}

@@ -201,7 +201,8 @@ def _replay_bodies(
     graph: SavedGraph, node: onnx.NodeProto, rule_of: RuleOf, values: Mapping[str, Any]
 ) -> tuple[Rule | None, str, list[Any]]:
     """Replays If, Loop or Scan: tracer's interpreter runs its graphs, by the rules of kernels."""
-    feeds = {name: values[name] for name in graph.reads(node) if name in values}
+    names = [name for name in graph.reads(node) if name not in graph.constants]
+    feeds = {name: values[name] for name in names if name in values}
     types = {name: type_proto(value) for name, value in feeds.items()}
     key = (id(node), rule_of, *(each.SerializeToString() for each in types.values()))
     if key not in graph.kept:
@@ -233,7 +234,11 @@ class _NestedGraphs:
             "node",
             [helper.make_value_info(name, each) for name, each in types.items()],
             [onnx.ValueInfoProto(name=name) for name in node.output if name],
-            [each for each in graph.proto.graph.initializer if each.name in graph.reads(node)],
+            [
+                numpy_helper.from_array(graph.constants[name], name)
+                for name in graph.reads(node)
+                if name in graph.constants
+            ],
         )
         proto = helper.make_model(
             graph_of_node, opset_imports=graph.proto.opset_import, ir_version=graph.proto.ir_version

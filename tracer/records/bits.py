@@ -93,7 +93,7 @@ class SideBits:
             found = outputs if self.is_equal else "outputs differ"
             return f"{found}; no node is compared, as none is the same on both sides"
         if self.is_equal:
-            return f"all {plural(self.nodes, 'node')} have equal bits"
+            return f"all {self.nodes} nodes have equal bits" if self.nodes > 1 else "equal bits"
         if self.first is None:
             return "outputs differ, and no node that both sides have"
         first = self.first
@@ -213,7 +213,8 @@ class ModelPrint:
 
     Inputs of `shapes` are drawn from `seed`; `inputs` and `outputs` are their SHA-256. `graph` is
     the graph that runs, compressed, and `constants` its stored values. `nodes` has, for each node,
-    the number of its rule, or the reason why none is known. `rules` are compressed JSON.
+    the number of its rule, or the reason why none is known; `inner` those of nodes in bodies that
+    ran, by outputs. `rules` are compressed JSON.
     """
 
     name: str
@@ -228,6 +229,7 @@ class ModelPrint:
     rules: bytes = field(repr=False)
     constants: dict[str, Recipe] = field(repr=False)
     graph: bytes = field(repr=False)
+    inner: tuple[tuple[tuple[str, ...], int | str], ...] = field(default=(), repr=False)
 
     @property
     def known_rules(self) -> int:
