@@ -22,7 +22,12 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from tracer.graph.model import Model, Node, bodies
-from tracer.graph.operators import CONVERSIONS, draws_numbers, returns_integers
+from tracer.graph.operators import (
+    CONVERSIONS,
+    computes_in_integers,
+    draws_numbers,
+    returns_integers,
+)
 from tracer.records.model_info import Topology
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel
@@ -331,10 +336,30 @@ def _claim(graph: Graph, kernel: Kernel, position: int) -> list[Node]:
         # Values may add nodes to a kernel, but not make another node of it.
         before = _upstream(graph, own, position, stops) if bounded else (own,)
         claimed = {node.key: node for node in before}
+    if computes_in_integers(kernel.op_type) or kernel.op_type in _OF_PACKED:
+        claimed |= _scales_inside(graph, kernel, position, list(claimed.values()))
     for key in claimed:
         graph.claimed.setdefault(key, position)
     computing = [node for node in claimed.values() if node.op_type not in UNCHANGING]
     return sorted(computing or claimed.values(), key=lambda node: node.index)
+
+
+def _scales_inside(
+    graph: Graph, kernel: Kernel, position: int, nodes: Sequence[Node]
+) -> dict[str, Node]:
+    """Returns the DequantizeLinear of stored integers that a kernel reads as they are, by key.
+
+    Nothing folds them: the kernel takes the integers, and the floats are nowhere.
+    """
+    names = (name for node in nodes for name in needs(node) if name in graph.constant)
+    makers = (graph.makers[name] for name in names if name in graph.makers)
+    return {
+        maker.key: maker
+        for maker in makers
+        if maker.op_type == "DequantizeLinear"
+        and maker.outputs[0] not in kernel.inputs
+        and graph.free(maker, position)
+    }
 
 
 def _proved(graph: Graph, kernel: Kernel, named: list[Node]) -> list[Node]:
@@ -373,6 +398,8 @@ def _upstream(
 
 
 _NCHWC = "_nchwc"
+_OF_PACKED = ("MatMulNBits", "MatMulBnb4")
+"""Operators whose kernels unpack stored weights while they multiply."""
 _SUM_INPUT = 3
 """Position of the tensor that a com.microsoft Conv adds to its result."""
 _ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "Sigmoid", "Tanh", "Clip", "HardSigmoid"})
