@@ -94,14 +94,22 @@ class Output:
                     f"{target.extension} is not text", "Redirect it, or name a file with -o."
                 )
 
-    def split(self, kind: type[Result], extension: str) -> tuple[list[Path | None], Output]:
-        """Separates the files of one format. Raises UsageError for an unknown format."""
+    def split(
+        self, kind: type[Result], extension: str, what: str, hint: str
+    ) -> tuple[Path | None, Output]:
+        """Separates the one file of a format, None where there is none.
+
+        Raises UsageError, which says `what` and `hint`, for several and for standard output, and
+        for an unknown format.
+        """
         formats = self._formats(kind)
-        single = [name for name in self.files if not _holds_every(name)]
-        targets = [(name, parse(name, formats)) for name in single]
-        own = [name for name, target in targets if target.extension == extension]
-        paths = [target.path for _, target in targets if target.extension == extension]
-        return paths, replace(self, files=tuple(n for n in self.files if n not in own))
+        single = {n: parse(n, formats) for n in self.files if not _holds_every(n)}
+        own = [n for n in self.files if n in single and single[n].extension == extension]
+        paths = [single[name].path for name in own]
+        if len(paths) > 1 or None in paths:
+            raise UsageError(what, hint)
+        others = replace(self, files=tuple(name for name in self.files if name not in own))
+        return next(iter(paths), None), others
 
     def with_file(self, name: str | None) -> Output:
         """Returns this with one more file; None names none."""
@@ -111,10 +119,10 @@ class Output:
         """Writes `result`, which is incomplete, to the files of one format alone."""
         from tracer.analyzers import views
 
-        for path in self.split(type(result), extension)[0]:
-            if path is not None:
-                self._store(path, views.render(result, extension, self._at(path)))
-                activity.stand(str(path))
+        for target in self._targets(self._formats(type(result))):
+            if target.extension == extension and target.path is not None and not target.every:
+                self._store(target.path, views.render(result, extension, self._at(target.path)))
+                activity.stand(str(target.path))
 
     def emit(self, result: Result) -> None:
         """Writes every file, then the terminal's page unless a file is stdout.
