@@ -121,9 +121,6 @@ class _Seen(Observer):
         calls, self.calls = self.calls, []
         return calls
 
-    def before(self, node: Node, inputs: Sequence[Value]) -> None:
-        """Does nothing."""
-
     def after(self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         """Keeps a computation of the node."""
         if node.key == self.key:

@@ -66,7 +66,7 @@ def accuracy(
     dataset: Dataset,
     metric: Metric | None,
     batch: int,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     session: Any = None,
 ) -> tuple[Accuracy | None, tuple[str, ...]]:
     """Scores a float model, `wide`, and a quantised one on all samples of `dataset`, by `batch`.
@@ -77,7 +77,6 @@ def accuracy(
     does. Where the time limit of the command does not suffice, scores the first samples. Notes say
     what the metric does not show of the float model's outputs. Raises the errors of the metric.
     """
-    report = progress or silent
     runners = [wide, quantized, *([] if session is None else [session])]
     scores: list[list[Array]] = [[] for _ in runners]
     shown: list[tuple[ClassCounts, ChannelSquares]] = []
@@ -94,7 +93,7 @@ def accuracy(
         for all_scores, outputs in zip(scores, (before, *others), strict=True):
             all_scores.append(metric.scores(outputs, truth))
         done += part.size
-        report(done, total or done, "comparing outputs")
+        progress(done, total or done, "comparing outputs")
     if metric is None:
         return None, ()
     values = [metric.value(np.concatenate(each)) for each in scores]
@@ -317,13 +316,6 @@ def float_counterparts(
     return by_name
 
 
-def measured(name: str, twins_by_name: Mapping[str, FloatCounterpart]) -> str | None:
-    """Returns the name of the twin that has the values of the tensor `name`."""
-    base = name.removesuffix(_BEFORE)
-    forms = (base + _DEQUANTIZED, name, base, base + _QUANTIZED)
-    return next((each for each in forms if each in twins_by_name), None)
-
-
 def _parameters(
     name: str, producers: Mapping[str, onnx.NodeProto], stored: Mapping[str, onnx.TensorProto]
 ) -> tuple[Array | None, Array | None]:
@@ -348,10 +340,7 @@ class Losses:
 
 
 def losses(
-    prepared: Model,
-    quantized: Model,
-    batches: CalibrationBatches,
-    progress: Progress | None = None,
+    prepared: Model, quantized: Model, batches: CalibrationBatches, progress: Progress = silent
 ) -> Losses:
     """Runs `quantized` and `prepared` on `batches`, and returns the errors of the first.
 
@@ -359,7 +348,6 @@ def losses(
     data: both graphs run one batch at a time. Where the time limit of the command does not suffice,
     it measures fewer batches, and says so.
     """
-    report = progress or silent
     twins_by_name = float_counterparts(prepared.proto, quantized.proto)
     recorder = TensorRecorder({twin.original for twin in twins_by_name.values()})
     axes = operators.channel_axes(prepared.graph)
@@ -371,7 +359,7 @@ def losses(
         recorder.tensors = dict(feeds)
         plain.run(None, feeds)
         narrow.run(None, feeds)
-        report(done, len(batches), "comparing layers")
+        progress(done, len(batches), "comparing layers")
     own, layers = {node.name for node in prepared.graph.node}, list[LayerError]()
     for node in narrow.model.nodes:
         added = noise.of(node.outputs[0]) if node.key in own else None
@@ -437,4 +425,6 @@ class _NoiseMeter(Observer):
 
     def of(self, name: str) -> Noise | None:
         """Returns the noise of a tensor of the quantised graph; None without a twin."""
-        return self._noise.get(measured(name, self._twins) or "")
+        base = name.removesuffix(_BEFORE)
+        forms = (base + _DEQUANTIZED, name, base, base + _QUANTIZED)
+        return self._noise.get(next((each for each in forms if each in self._twins), ""))
