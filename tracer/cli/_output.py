@@ -115,14 +115,16 @@ class Output:
         """Returns this with one more file; None names none."""
         return self if name is None else replace(self, files=(*self.files, name))
 
-    def keep(self, result: Result, extension: str) -> None:
-        """Writes `result`, which is incomplete, to the files of one format alone."""
+    def keep(self, result: Result, *extensions: str) -> None:
+        """Writes `result`, which is incomplete, to the files of these formats alone."""
         from tracer.analyzers import views
 
-        for target in self._targets(self._formats(type(result))):
-            if target.extension == extension and target.path is not None and not target.every:
-                self._store(target.path, views.render(result, extension, self._at(target.path)))
-                activity.stand(str(target.path))
+        targets = self._targets(self._formats(type(result)))
+        for extension in extensions:
+            for path in (t.path for t in targets if t.extension == extension and not t.every):
+                if path is not None:
+                    self._store(path, views.render(result, extension, self._at(path)))
+                    activity.stand(str(path))
 
     def emit(self, result: Result) -> None:
         """Writes every file, then the terminal's page unless a file is stdout.

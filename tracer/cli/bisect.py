@@ -48,8 +48,7 @@ def command(
     with progress() as report, redirect_stdout(sys.stderr):  # what a user's code prints
         result = api.bisect(sides, progress=report, tolerance=tolerance, **options)
     if result.is_incomplete:  # the signal that broke it off is told after this
-        for extension in ("json", "md"):
-            output.keep(result, extension)
+        output.keep(result, "json", "md")
         output.show(result)
         return 0
     output.emit(result)

@@ -86,8 +86,7 @@ def command(
             if batches else api.compare(sides, progress=report, **options)
         )  # fmt: skip
     if result.is_incomplete:  # the signal that broke it off is told after this
-        for extension in ("json", "md"):
-            output.keep(result, extension)
+        output.keep(result, "json", "md")
         output.show(result)
         return 0
     with _reading(sides):
