@@ -21,6 +21,7 @@ from tracer.cli._messages import is_quiet, tell, tell_written
 from tracer.cli._next_step import show_next_step
 from tracer.containment import activity, fence, signals
 from tracer.errors import InputError, TracerError, UsageError
+from tracer.executors.settings import OPTIMIZATIONS
 from tracer.support.files import cache_folder, check_writable, untold, write_atomically
 from tracer.text import suggest
 
@@ -323,10 +324,9 @@ _OUTPUTS = ("outputs", "output", "exports", "plan", "certificate", "tensors")
 """Parameters with files that commands write."""
 _CODE = (".py", ".so", ".pt2")
 """Endings of what is run, and may do anything."""
-_LEVELS = ("none", "basic", "extended", "all")
 _OPENING = ("scheduler", "ort", "opened", "register", "trust", "provider_options")
 """Parameters of commands that connect, start a browser, or load code."""
-_OF_CPU = ("", "interpreter", "ort", *(f"ort:{level}" for level in _LEVELS))
+_OF_CPU = ("", "interpreter", "ort", *(f"ort:{level}" for level in OPTIMIZATIONS))
 """What runs a side of a comparison without an accelerator or a framework."""
 _DEVICES = ("null", "zero", "full", "tty", "shm", "nvidia*", "dri", "kfd", "accel", "dxg")
 _DRAWN = (".png", ".svg", "/")

@@ -23,18 +23,7 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Observer, TensorRecorder, named_tensors
 from tracer.interpreter.ops.quantization import dequantize_linear
 from tracer.interpreter.values import Value, from_tensor
-from tracer.metrics import Metric, default_metric, suited
-from tracer.metrics.scores import (
-    ChannelSquares,
-    ClassCounts,
-    channel_axes,
-    channel_squares,
-    class_counts,
-    no_hit_note,
-    one_class_note,
-    squares_along,
-    unlike_channels_note,
-)
+from tracer.metrics import Metric, default_metric, scores, suited
 from tracer.quantization.calibration import CalibrationBatches
 from tracer.records.transformed import Accuracy, LayerError, OutputError, WorstChannel
 from tracer.support.types import Array, FloatArray
@@ -78,8 +67,8 @@ def accuracy(
     what the metric does not show of the float model's outputs. Raises the errors of the metric.
     """
     runners = [wide, quantized, *([] if session is None else [session])]
-    scores: list[list[Array]] = [[] for _ in runners]
-    shown: list[tuple[ClassCounts, ChannelSquares]] = []
+    scored: list[list[Array]] = [[] for _ in runners]
+    shown: list[tuple[scores.ClassCounts, scores.ChannelSquares]] = []
     done, total = 0, dataset.samples
     for part in within_time(dataset.batches(batch), _SCORES_SHARE):
         before, *others = (_outputs(each, part) for each in runners)
@@ -88,20 +77,21 @@ def accuracy(
         if metric is None:
             return None, ()
         metric = suited(metric, part, first)
-        shown.append((class_counts(metric, before), channel_squares(metric, before)))
+        shown.append((scores.class_counts(metric, before), scores.channel_squares(metric, before)))
         truth = metric.labels(part, dataset.name) if metric.needs_labels else before
-        for all_scores, outputs in zip(scores, (before, *others), strict=True):
+        for all_scores, outputs in zip(scored, (before, *others), strict=True):
             all_scores.append(metric.scores(outputs, truth))
         done += part.size
         progress(done, total or done, "comparing outputs")
     if metric is None:
         return None, ()
-    values = [metric.value(np.concatenate(each)) for each in scores]
+    values = [metric.value(np.concatenate(each)) for each in scored]
     classes, squares = zip(*shown, strict=True)
     notes = (
-        one_class_note(metric, classes), no_hit_note(metric, np.concatenate(scores[0])),
-        unlike_channels_note(metric, squares),
-    )  # fmt: skip
+        scores.one_class_note(metric, classes),
+        scores.no_hit_note(metric, np.concatenate(scored[0])),
+        scores.unlike_channels_note(metric, squares),
+    )
     here = values[2] if session is not None else None
     measured = Accuracy(metric.name, metric.unit, values[0], values[1], done, here)
     return measured, tuple(filter(None, notes))
@@ -214,7 +204,7 @@ class Noise:
 
     def _axes(self, rank: int) -> tuple[int, ...]:
         if self._axis is None or not -rank <= self._axis < rank:
-            return channel_axes(rank)
+            return scores.channel_axes(rank)
         return tuple(axis for axis in (self._axis % rank,) if axis)  # axis 0 has samples
 
     @property
@@ -240,7 +230,7 @@ class Noise:
 
 def _sums(axis: int, values: Array, errors: Array) -> FloatArray:
     """Returns (signal, noise) of each slice along an axis."""
-    return np.stack([squares_along(axis, each) for each in (values, errors)])
+    return np.stack([scores.squares_along(axis, each) for each in (values, errors)])
 
 
 def decibels(share: float) -> float:
