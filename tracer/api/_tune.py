@@ -17,7 +17,6 @@ from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.exporters import writing
 from tracer.exporters.subject import open_subject
-from tracer.graph import stored_weights
 from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
 from tracer.quantization.runnable import runnable_form
 from tracer.records.model_info import ModelInfo
@@ -73,8 +72,7 @@ def tune(call: TuneArguments) -> Tuned:
         outcome = _search(call, base, request, machine)
     proto, setup = None, outcome.best.setup
     if setup is not None and setup.model is not base.model:
-        folder = None if setup.model.path is None else setup.model.path.parent
-        proto = stored_weights.with_inline_weights(setup.model.proto, folder)
+        proto = setup.whole_proto
     notes = [*base.model.notes, *base.feedset.notes]
     if outcome.is_whole:
         seconds = min(_EMULATION_S, _SEARCHED * signals.seconds_left())

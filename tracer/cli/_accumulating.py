@@ -18,6 +18,7 @@ from tracer.cli._options import declared, names
 from tracer.errors import UsageError, locate_errors
 from tracer.support.arguments import integer, option
 from tracer.support.files import check_writable, read_regular, write_atomically
+from tracer.text import plural
 
 if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Policy
@@ -171,7 +172,6 @@ class Witness:
     def finish(self, trace: Trace) -> None:
         """Writes or checks the certificate. Raises ThresholdError where it does not hold."""
         from tracer.accumulators.statistics.certificates import Certificate, certificate
-        from tracer.analyzers.views.text import plural
 
         sums = {each.node: each for run in trace.runs for each in run.sums}
         tallies = {node: each.tally for node, each in sums.items()}

@@ -23,7 +23,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tracer.analyzers.views.text import plural
 from tracer.api.compare import SideSettings
 from tracer.api.compare.sides import (
     DEFAULT,
@@ -49,7 +48,7 @@ from tracer.records.trace import Trace
 from tracer.storage import trace_file
 from tracer.support.arguments import flag_of
 from tracer.support.imports import not_installed
-from tracer.text import suggest
+from tracer.text import plural, suggest
 
 _DEFAULT = SideSettings()
 _FORMS = (
