@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -178,8 +179,7 @@ def _side(text: str, threads: int, progress: Progress) -> Side:
 
 def whole_case(model: Model, feeds: Mapping[str, Any]) -> Case:
     """Returns the model as a case."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model.proto)
+    proto = deepcopy(model.proto)
     folder = model.path.parent if model.path is not None else None
     with locate_errors(model.name):
         weights = {tensor.name: from_tensor(tensor, folder) for tensor in model.graph.initializer}
@@ -197,8 +197,7 @@ def known_values(runner: Runner, whole: Case, side: Side) -> tuple[dict[str, Any
     """
 
     def run(count: int) -> dict[str, Any] | None:
-        proto = onnx.ModelProto()
-        proto.CopyFrom(whole.proto)
+        proto = deepcopy(whole.proto)
         graph = proto.graph
         del graph.node[count:], graph.output[:]
         names = dict.fromkeys(name for node in graph.node for name in node.output if name)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tracer.containment import activity, signals
-from tracer.containment.activity import Progress, silent
+from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.executors.registry import Step as Stepping
@@ -31,11 +31,11 @@ class Phased:
 
     @classmethod
     def of(
-        cls, model: Model, phases: Phases, executor: str, seed: int, progress: Progress | None
+        cls, model: Model, phases: Phases, executor: str, seed: int, progress: Progress
     ) -> "Phased":
         """Returns the phases of `model`. Raises ModelError where it is no decoder with a cache."""
         runtime = registry.find_stepping(executor)
-        return cls(recognise(model), phases, runtime, seed, progress or silent)
+        return cls(recognise(model), phases, runtime, seed, progress)
 
     def request(self, batch: int | None, settings: Any, phase: Phase) -> PhaseRequest:
         """Returns the request for the feeds of `phase`; before the prefill, times generations."""

@@ -161,7 +161,7 @@ def _quantized(
     """
     samples = CalibrationSamples(calibration, call.batch)
     quantised, notes = quantized_first(model, samples, report)
-    place = None if quantised.path is None else Path(quantised.path).parent
+    place = None if quantised.path is None else quantised.path.parent
     proto = stored_weights.with_inline_weights(quantised.proto, place)
     if call.weight_bits is not None:
         proto = bit_reduction.narrow(proto, call.weight_bits)

@@ -3,7 +3,6 @@
 import hashlib
 import time
 from collections.abc import Iterable, Mapping, Sequence, ValuesView
-from dataclasses import dataclass, field
 from typing import Any
 
 from tracer.analyzers.attribution import SERVING, attribute
@@ -96,7 +95,7 @@ class _Comparison:
                 f"no kernel stands for a node '{call.node}'",
                 f"{suggest(call.node, known)}tracer fusions lists the nodes of each kernel.",
             )
-        self._kernels = [_Compared() for _ in self._places]
+        self._verdicts: list[list[runs.Verdict]] = [[] for _ in self._places]
         self._done = 0
         self.rules = KnownRules(
             anew=call.anew,
@@ -114,7 +113,7 @@ class _Comparison:
         values = self._compute(feedset.feeds)
         verdicts = runs.compare_kernels(self._graph, self.rules.of, values, nodes)
         for self._done, verdict in enumerate(verdicts):
-            self._kernels[self._done].verdicts.append(verdict)
+            self._verdicts[self._done].append(verdict)
             self._report(self._done + 1, len(nodes), "comparing bits")
         del values, verdicts
         if self.outputs:
@@ -132,34 +131,28 @@ class _Comparison:
         names = self._graph.names(self._model)
         types = {node.key: node.op_type for node in self._model.nodes}
         rows = []
-        for kernel, place in zip(self._kernels, self._places, strict=True):
+        for verdicts, place in zip(self._verdicts, self._places, strict=True):
             nodes = self._groups[place]
             served = [key for key in nodes if types[key] not in SERVING]
-            rows.append(kernel.row(nodes, [*served, *nodes, names[place]][0]))
+            rows.append(_row(verdicts, nodes, [*served, *nodes, names[place]][0]))
         return tuple(rows)
 
 
-@dataclass
-class _Compared:
-    """The verdicts on one kernel, one for each input."""
-
-    verdicts: list[runs.Verdict] = field(default_factory=list)
-
-    def row(self, nodes: Sequence[str], name: str) -> ReplayedKernel:
-        """Returns the row of a kernel that stands for `nodes`, and has this name."""
-        first, ulps = self.verdicts[0], [each.ulps for each in self.verdicts]
-        known = [each for each in ulps if each is not None]
-        return ReplayedKernel(
-            node=name,
-            op_type=first.node.op_type,
-            equal=sum(each.equal for each in self.verdicts),
-            size=sum(each.size for each in self.verdicts),
-            ulps=max(known) if len(known) == len(ulps) else None,
-            rule="" if first.rule is None else first.rule.text,
-            reason=next((each.reason for each in self.verdicts if each.reason), ""),
-            nodes=tuple(nodes),
-            tree="" if first.rule is None else _tree(first.rule.facts),
-        )
+def _row(verdicts: Sequence[runs.Verdict], nodes: Sequence[str], name: str) -> ReplayedKernel:
+    """Returns the row of a kernel that stands for `nodes`; there is a verdict for each input."""
+    first, ulps = verdicts[0], [each.ulps for each in verdicts]
+    known = [each for each in ulps if each is not None]
+    return ReplayedKernel(
+        node=name,
+        op_type=first.node.op_type,
+        equal=sum(each.equal for each in verdicts),
+        size=sum(each.size for each in verdicts),
+        ulps=max(known) if len(known) == len(ulps) else None,
+        rule="" if first.rule is None else first.rule.text,
+        reason=next((each.reason for each in verdicts if each.reason), ""),
+        nodes=tuple(nodes),
+        tree="" if first.rule is None else _tree(first.rule.facts),
+    )
 
 
 def _tree(facts: Any) -> str:

@@ -63,11 +63,10 @@ def _guesses(function: Callable[..., Any], terms: int) -> tuple[str, ...]:
     half = np.zeros((1, terms), np.float32)
     half[0, 0] = 0.5
     try:
-        keeps = box.sums(half, half * 2)[0] == half[0, 0]
-        narrow = _narrow_format(box) if keeps else None
+        if box.sums(half, half * 2)[0] != half[0, 0]:
+            return _INTEGERS
+        narrow = _narrow_format(box)
     except (TracerError, FunctionFailed):
-        return _INTEGERS
-    if not keeps:
         return _INTEGERS
     return tuple(dict.fromkeys((narrow or _FLOATS[0], *_FLOATS, _INTEGERS[0])))
 

@@ -13,12 +13,10 @@ from tracer.analyzers.compare.contrast import Contrast
 from tracer.api.profile import profile
 from tracer.api.tune import TuneArguments
 from tracer.containment import signals
-from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.exporters import writing
 from tracer.exporters.subject import open_subject
-from tracer.graph import stored_weights
 from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
 from tracer.quantization.runnable import runnable_form
 from tracer.records.model_info import ModelInfo
@@ -28,15 +26,6 @@ from tracer.support.tolerance import Tolerance
 from tracer.text import plural
 from tracer.tuning import candidates
 from tracer.tuning import plan as python
-from tracer.tuning.candidates import (
-    DEFAULT_RTOL,
-    EXECUTOR,
-    Candidate,
-    OnnxruntimeBench,
-    Request,
-    Workshop,
-    refuse_unknown,
-)
 from tracer.tuning.changes import Findings, find, parsed
 from tracer.tuning.search import Found, Search
 from tracer.tuning.setup import Machine, Setup
@@ -57,22 +46,22 @@ _DENORMALS = (
 def tune(call: TuneArguments) -> Tuned:
     """Profiles the model, searches, and writes the changed model; or makes `apply` alone."""
     report = call.report
-    tolerance = call.tolerance or Tolerance(relative=DEFAULT_RTOL)
-    request = Request(
+    tolerance = call.tolerance or Tolerance(relative=candidates.DEFAULT_RTOL)
+    request = candidates.Request(
         call.goal, call.max_seconds, frozenset(call.allow), tolerance, tuple(call.only or ())
     )
     target = None if call.output is None else Path(call.output)
     if target is not None:
         writing.check_target(target, call.force)
-    refuse_unknown(request.allow)
+    candidates.refuse_unknown(request.allow)
     for name in request.only:
         find(name)  # raises UsageError before any work
     chosen = parsed(call.apply or ())
     machine, base = Machine.this(), _setup(call)
     if chosen:
         allowed = request.allow | {step.change.effect for step in chosen}
-        bench, best = OnnxruntimeBench(0, report), Candidate(chosen)
-        Workshop(base, replace(request, allow=allowed), bench).make(best)
+        bench, best = candidates.OnnxruntimeBench(0, report), candidates.Candidate(chosen)
+        candidates.Workshop(base, replace(request, allow=allowed), bench).make(best)
         if best.fault:
             raise UsageError(
                 f"--apply {', '.join(map(str, chosen))}: {best.fault}",
@@ -80,11 +69,10 @@ def tune(call: TuneArguments) -> Tuned:
             )
         outcome = Found((), best, Contrast(), None)  # nothing is measured
     else:
-        outcome = _search(call, base, request, machine, report)
+        outcome = _search(call, base, request, machine)
     proto, setup = None, outcome.best.setup
     if setup is not None and setup.model is not base.model:
-        folder = None if setup.model.path is None else setup.model.path.parent
-        proto = stored_weights.with_inline_weights(setup.model.proto, folder)
+        proto = setup.whole_proto
     notes = [*base.model.notes, *base.feedset.notes]
     if outcome.is_whole:
         seconds = min(_EMULATION_S, _SEARCHED * signals.seconds_left())
@@ -104,15 +92,15 @@ def tune(call: TuneArguments) -> Tuned:
 def _setup(call: TuneArguments) -> Setup:
     """Returns the unchanged setup, on inputs of the first sizes that run."""
     loaded = runnable_form(with_overrides(open_subject(call.model), call.inputs)).executed
-    chosen = registry.settings_for(EXECUTOR, _settings(call))
-    executor = registry.find_alternating(EXECUTOR)
+    chosen = registry.settings_for(candidates.EXECUTOR, _settings(call))
+    executor = registry.find_alternating(candidates.EXECUTOR)
 
     def runs(feedset: Any) -> None:
         with executor.ready(loaded, feedset, chosen):
             pass
 
     asked = request_for(call.model, loaded, call.batch, call.dims, call.inputs, call.seed)
-    attempt = registry.try_feeds(EXECUTOR, loaded, chosen)
+    attempt = registry.try_feeds(candidates.EXECUTOR, loaded, chosen)
     feedset, _ = on_sizes_that_run(asked.first_batch(), runs, attempt, call.report)
     return Setup(loaded, feedset, chosen)
 
@@ -126,7 +114,7 @@ def _settings(call: TuneArguments) -> dict[str, Any]:
 
 
 def _search(
-    call: TuneArguments, base: Setup, request: Request, machine: Machine, report: Progress
+    call: TuneArguments, base: Setup, request: candidates.Request, machine: Machine
 ) -> Found:
     """Searches in the time that the profile leaves, at least half of it within the limit."""
     began = time.monotonic()
@@ -135,20 +123,20 @@ def _search(
     with signals.keep_nothing():
         trace = profile(
             base.model, batch=call.batch, dims=call.dims, inputs=call.inputs, seed=call.seed,
-            min_time=seconds, **chosen, confirm=False, peaks=host.peaks, progress=report,
+            min_time=seconds, **chosen, confirm=False, peaks=host.peaks, progress=call.report,
             in_process=True,
         )  # fmt: skip
     findings = Findings(base, trace, machine, request.goal)
     left = max(request.seconds / 2, request.seconds - (time.monotonic() - began))
     left = min(left, _SEARCHED * signals.seconds_left())
-    bench = OnnxruntimeBench(call.seed, report)
-    return Search(findings, replace(request, seconds=left), bench, report).run()
+    bench = candidates.OnnxruntimeBench(call.seed, call.report)
+    return Search(findings, replace(request, seconds=left), bench, call.report).run()
 
 
 def _result(
     base: Setup,
     machine: Machine,
-    request: Request,
+    request: candidates.Request,
     outcome: Found,
     proto: onnx.ModelProto | None,
     notes: Sequence[str],
@@ -191,7 +179,7 @@ def _result(
     )  # fmt: skip
 
 
-def _verdict(candidate: Candidate, goal: str, others: bool) -> str:
+def _verdict(candidate: candidates.Candidate, goal: str, others: bool) -> str:
     """Returns why a form was not kept, where `others` were or none."""
     if candidate.fault:
         return candidate.fault

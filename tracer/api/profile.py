@@ -112,6 +112,8 @@ def profile_framework(call: ProfileFrameworkArguments) -> Trace:
 COMMON = ("batch", "seed", "runs", "warmup", "min_time", "precision", "threads")
 """Options that a model of a framework has as well."""
 PHASES = ("prefill", "decode", "past")
+_OF_SUMS = ("dims", "inputs", "seed", "convention", "energy")
+"""Arguments that a count of overflows has as well."""
 
 
 @dataclass(frozen=True)
@@ -220,9 +222,8 @@ def profile_target(
         )
     if sums is None:
         return profile(target, **options, progress=progress, keep=keep)
-    shared = ("dims", "inputs", "seed", "convention", "energy")
     counted = interpret(
-        target, **{name: options[name] for name in shared}, accumulator=sums.policy,
+        target, **{name: options[name] for name in _OF_SUMS}, accumulator=sums.policy,
         progress=progress, receivers=sums.receivers,
     )  # fmt: skip
     times = profile(target, **{**options, "energy": None}, progress=progress)
@@ -304,9 +305,8 @@ def _with_sums(call: ProfileArguments) -> Trace:
     if any(getattr(call, name) for name in PHASES):
         raise _no_phases()
     counted = interpret(
-        call.model, dims=call.dims, inputs=call.inputs, seed=call.seed, energy=call.energy,
-        convention=call.convention, accumulator=call.accumulator, progress=call.report,
-        in_process=True,
+        call.model, **{name: getattr(call, name) for name in _OF_SUMS},
+        accumulator=call.accumulator, progress=call.report, in_process=True,
     )  # fmt: skip
     times = _profile.profile(replace(call, accumulator=None, energy=None))
     return merged([Source("times", times), Source("sums", counted)])

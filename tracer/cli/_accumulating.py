@@ -18,6 +18,7 @@ from tracer.cli._options import declared, names
 from tracer.errors import UsageError, locate_errors
 from tracer.support.arguments import integer, option
 from tracer.support.files import check_writable, read_regular, write_atomically
+from tracer.text import plural
 
 if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Policy
@@ -171,7 +172,6 @@ class Witness:
     def finish(self, trace: Trace) -> None:
         """Writes or checks the certificate. Raises ThresholdError where it does not hold."""
         from tracer.accumulators.statistics.certificates import Certificate, certificate
-        from tracer.analyzers.views.text import plural
 
         sums = {each.node: each for run in trace.runs for each in run.sums}
         tallies = {node: each.tally for node, each in sums.items()}
@@ -218,10 +218,11 @@ def _accumulating(
 ) -> AccumulatorOptions:
     from tracer.accumulators.spec.accumulator import Accumulator, integer
     from tracer.accumulators.spec.policy import parse_policy
-    from tracer.accumulators.statistics import certificates
 
     checked = None
     if check_certificate is not None:
+        from tracer.accumulators.statistics import certificates
+
         content = read_regular(check_certificate)
         with locate_errors(check_certificate):
             checked = check_certificate, certificates.read_certificate(content)
@@ -238,7 +239,8 @@ def _accumulating(
             "--product-rounding rounds nothing: products keep all of their bits",
             "Set --product-shift as well.",
         )
-    like = Accumulator(_ANY, convention=_convention(magnitude), **properties)
+    convention: Convention = "magnitude" if magnitude else "twos-complement"
+    like = Accumulator(_ANY, convention=convention, **properties)
     policy = parse_policy(accumulator, fixed, like, operands)
     if certificate is not None or checked is not None:
         for entry in policy.accumulators:
@@ -250,24 +252,10 @@ def _accumulating(
     return AccumulatorOptions(policy, certificate, checked)
 
 
-def _policy(
-    accumulator: str | None, magnitude: bool | None, fixed: str | None, operands: str | None
-) -> Policy | None:
-    options = {
-        "accumulator": accumulator, "magnitude": magnitude, "fixed": fixed, "operands": operands,
-    }  # fmt: skip
-    _check_complete({n: v for n, v in options.items() if v is not None}, {"accumulator"})
-    if accumulator is None:
-        return None
-    from tracer.accumulators.spec.accumulator import Accumulator
-    from tracer.accumulators.spec.policy import parse_policy
-
-    like = Accumulator(_ANY, convention=_convention(bool(magnitude)))
-    return parse_policy(accumulator, fixed, like, operands)
-
-
-def _convention(magnitude: bool) -> Convention:
-    return "magnitude" if magnitude else "twos-complement"
+def _policy(**chosen: Any) -> Policy | None:
+    own = {name: value for name, value in chosen.items() if value is not None}
+    _check_complete(own, {"accumulator"})
+    return _accumulating(**own).policy if own else None
 
 
 def _check_complete(given: Mapping[str, Any], sufficient: Set[str]) -> None:

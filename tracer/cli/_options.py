@@ -26,8 +26,11 @@ from tracer.errors import UsageError
 from tracer.executors.settings import OPTIMIZATIONS
 from tracer.support.arguments import PATH, RULES, check_declared, flag_of, maybe, option
 
-if TYPE_CHECKING:
-    from tracer.exporters.subject import ModelSource
+if TYPE_CHECKING:  # commands annotate with these what they are handed
+    from tracer.cli._output import Output as Output
+    from tracer.exporters.subject import ModelSource as ModelSource
+    from tracer.limits import Limits as Limits
+    from tracer.support.tolerance import Tolerance as Tolerance
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -86,6 +89,12 @@ def declared(
         return call
 
     return decorate
+
+
+def single(name: str, declaration: Any) -> Decorator:
+    """Adds the option of a command alone that `arguments.option` declares, as parameter `name`."""
+    record = make_dataclass("Single", [(name, Any, declaration)])
+    return declared(record, name, lambda **own: own[name])
 
 
 def names(record: type[Any]) -> list[str]:

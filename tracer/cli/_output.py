@@ -21,6 +21,7 @@ from tracer.cli._messages import is_quiet, tell, tell_written
 from tracer.cli._next_step import show_next_step
 from tracer.containment import activity, fence, signals
 from tracer.errors import InputError, TracerError, UsageError
+from tracer.executors.settings import OPTIMIZATIONS
 from tracer.support.files import cache_folder, check_writable, untold, write_atomically
 from tracer.text import suggest
 
@@ -94,27 +95,37 @@ class Output:
                     f"{target.extension} is not text", "Redirect it, or name a file with -o."
                 )
 
-    def split(self, kind: type[Result], extension: str) -> tuple[list[Path | None], Output]:
-        """Separates the files of one format. Raises UsageError for an unknown format."""
+    def split(
+        self, kind: type[Result], extension: str, what: str, hint: str
+    ) -> tuple[Path | None, Output]:
+        """Separates the one file of a format, None where there is none.
+
+        Raises UsageError, which says `what` and `hint`, for several and for standard output, and
+        for an unknown format.
+        """
         formats = self._formats(kind)
-        single = [name for name in self.files if not _holds_every(name)]
-        targets = [(name, parse(name, formats)) for name in single]
-        own = [name for name, target in targets if target.extension == extension]
-        paths = [target.path for _, target in targets if target.extension == extension]
-        return paths, replace(self, files=tuple(n for n in self.files if n not in own))
+        single = {n: parse(n, formats) for n in self.files if not _holds_every(n)}
+        own = [n for n in self.files if n in single and single[n].extension == extension]
+        paths = [single[name].path for name in own]
+        if len(paths) > 1 or None in paths:
+            raise UsageError(what, hint)
+        others = replace(self, files=tuple(name for name in self.files if name not in own))
+        return next(iter(paths), None), others
 
     def with_file(self, name: str | None) -> Output:
         """Returns this with one more file; None names none."""
         return self if name is None else replace(self, files=(*self.files, name))
 
-    def keep(self, result: Result, extension: str) -> None:
-        """Writes `result`, which is incomplete, to the files of one format alone."""
+    def keep(self, result: Result, *extensions: str) -> None:
+        """Writes `result`, which is incomplete, to the files of these formats alone."""
         from tracer.analyzers import views
 
-        for path in self.split(type(result), extension)[0]:
-            if path is not None:
-                self._store(path, views.render(result, extension, self._at(path)))
-                activity.stand(str(path))
+        targets = self._targets(self._formats(type(result)))
+        for extension in extensions:
+            for path in (t.path for t in targets if t.extension == extension and not t.every):
+                if path is not None:
+                    self._store(path, views.render(result, extension, self._at(path)))
+                    activity.stand(str(path))
 
     def emit(self, result: Result) -> None:
         """Writes every file, then the terminal's page unless a file is stdout.
@@ -313,10 +324,9 @@ _OUTPUTS = ("outputs", "output", "exports", "plan", "certificate", "tensors")
 """Parameters with files that commands write."""
 _CODE = (".py", ".so", ".pt2")
 """Endings of what is run, and may do anything."""
-_LEVELS = ("none", "basic", "extended", "all")
 _OPENING = ("scheduler", "ort", "opened", "register", "trust", "provider_options")
 """Parameters of commands that connect, start a browser, or load code."""
-_OF_CPU = ("", "interpreter", "ort", *(f"ort:{level}" for level in _LEVELS))
+_OF_CPU = ("", "interpreter", "ort", *(f"ort:{level}" for level in OPTIMIZATIONS))
 """What runs a side of a comparison without an accelerator or a framework."""
 _DEVICES = ("null", "zero", "full", "tty", "shm", "nvidia*", "dri", "kfd", "accel", "dxg")
 _DRAWN = (".png", ".svg", "/")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloup
 
@@ -12,10 +12,6 @@ from tracer.api import bisect as api
 from tracer.cli import _options
 from tracer.cli._command import Command
 from tracer.cli._messages import progress
-
-if TYPE_CHECKING:
-    from tracer.cli._output import Output
-    from tracer.support.tolerance import Tolerance
 
 
 @cloup.command(cls=Command)
@@ -25,7 +21,10 @@ if TYPE_CHECKING:
 @_options.TOLERANCE
 @_options.view(".json .csv .md .junit.xml", _options.TOP, _options.NOTES)
 def command(
-    sides: tuple[str, ...], options: dict[str, Any], tolerance: Tolerance, output: Output
+    sides: tuple[str, ...],
+    options: dict[str, Any],
+    tolerance: _options.Tolerance,
+    output: _options.Output,
 ) -> int:
     """Find the release in which a model became slower or broke.
 
@@ -49,8 +48,7 @@ def command(
     with progress() as report, redirect_stdout(sys.stderr):  # what a user's code prints
         result = api.bisect(sides, progress=report, tolerance=tolerance, **options)
     if result.is_incomplete:  # the signal that broke it off is told after this
-        for extension in ("json", "md"):
-            output.keep(result, extension)
+        output.keep(result, "json", "md")
         output.show(result)
         return 0
     output.emit(result)

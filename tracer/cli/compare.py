@@ -19,8 +19,6 @@ from tracer.errors import UsageError
 
 if TYPE_CHECKING:
     from tracer.analyzers.compare import Comparison
-    from tracer.cli._output import Output
-    from tracer.support.tolerance import Tolerance
 
 _NOT_OF_BITS = {  # options of times, of values within a tolerance, and of accuracy
     "precision", "sessions", "test", "test_limit", "metrics", "by", "depth", "numbers",
@@ -36,8 +34,8 @@ _NOT_OF_BITS = {  # options of times, of values within a tolerance, and of accur
 @_options.TOLERANCE
 @_options.view(".html .json .csv .md .junit.xml .png .svg", _options.TOP, _options.NOTES)
 def command(
-    sides: tuple[str, ...], options: dict[str, Any], bits: api.BitOptions, tolerance: Tolerance,
-    output: Output,
+    sides: tuple[str, ...], options: dict[str, Any], bits: api.BitOptions,
+    tolerance: _options.Tolerance, output: _options.Output,
 ) -> int:  # fmt: skip
     """Compare models or saved runs in time, work and values.
 
@@ -88,8 +86,7 @@ def command(
             if batches else api.compare(sides, progress=report, **options)
         )  # fmt: skip
     if result.is_incomplete:  # the signal that broke it off is told after this
-        for extension in ("json", "md"):
-            output.keep(result, extension)
+        output.keep(result, "json", "md")
         output.show(result)
         return 0
     with _reading(sides):
@@ -115,7 +112,7 @@ def _several(settings: dict[str, Any], name: str) -> tuple[int, ...]:
 
 def _compare_bits(
     sides: tuple[str, ...], bits: api.BitOptions, settings: api.SideSettings,
-    batches: Sequence[int], threads: Sequence[int], output: Output,
+    batches: Sequence[int], threads: Sequence[int], output: _options.Output,
 ) -> int:  # fmt: skip
     """Shows the first difference of each side, and its cause. Returns the exit code."""
     from tracer.records.bits import BitComparison

@@ -15,8 +15,6 @@ from tracer.support.arguments import integer, maybe, option
 
 if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Policy
-    from tracer.cli._output import Output
-    from tracer.exporters.subject import ModelSource
 
 _MOST = 2**63 - 1
 
@@ -41,11 +39,11 @@ class _Budget:
 @_options.PROCESS_LIMITS
 @_options.TRACE_VIEW
 def command(
-    model: ModelSource,
+    model: _options.ModelSource,
     options: dict[str, Any],
     budget: _Budget,
     accumulator: Policy | None,
-    output: Output,
+    output: _options.Output,
 ) -> None:
     """Count MACs, operations, parameters and bytes of a model.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloup
 
@@ -11,16 +11,13 @@ from tracer.cli import _options
 from tracer.cli._command import Command
 from tracer.cli._messages import progress
 
-if TYPE_CHECKING:
-    from tracer.cli._output import Output
-
 
 @cloup.command(cls=Command)
 @_options.subject("models", nargs=2, metavar="A B")
 @_options.declared(api.DiffArguments)
 @_options.PROCESS_LIMITS
 @_options.view(".html .json .csv .md", _options.TOP, _options.NOTES)
-def command(models: tuple[str, str], options: dict[str, Any], output: Output) -> None:
+def command(models: tuple[str, str], options: dict[str, Any], output: _options.Output) -> None:
     """Show what changed between two graphs, whatever their names.
 
     A and B are .onnx files, or modules as FILE.py:NAME. Both run on the same inputs, without

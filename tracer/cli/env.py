@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import cloup
 
@@ -12,9 +11,6 @@ from tracer.cli._command import Command
 from tracer.cli._messages import tell
 from tracer.containment import fence
 from tracer.support.arguments import FLAG, option
-
-if TYPE_CHECKING:
-    from tracer.cli._output import Output
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class _Chosen:
 @cloup.command(cls=Command)
 @_options.declared(_Chosen, "chosen", _Chosen)
 @_options.view(".json .csv .md")
-def command(chosen: _Chosen, output: Output) -> None:
+def command(chosen: _Chosen, output: _options.Output) -> None:
     """Show the machine, package versions and peak rates.
 
     The machine is CPU, memory, GPUs, CUDA, operating system and Python. Narrow sums have the vector

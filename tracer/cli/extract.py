@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import cloup
@@ -13,17 +13,15 @@ from tracer.cli._command import Command
 from tracer.cli._messages import progress, tell, tell_written
 from tracer.text import line, plural
 
-if TYPE_CHECKING:
-    from tracer.exporters.subject import ModelSource
-    from tracer.support.tolerance import Tolerance
-
 
 @cloup.command(cls=Command)
 @_options.SUBJECT
 @_options.declared(api.ExtractArguments)
 @_options.PROCESS_LIMITS
 @_options.TOLERANCE
-def command(model: ModelSource, options: dict[str, Any], tolerance: Tolerance) -> None:
+def command(
+    model: _options.ModelSource, options: dict[str, Any], tolerance: _options.Tolerance
+) -> None:
     """Cut out a part, or the smallest proof of a fault.
 
     A part is a node, a module or several. It is written as model.onnx beside test_data_set_0, which

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloup
 
@@ -13,16 +13,13 @@ from tracer.cli._command import Command
 from tracer.cli._messages import progress
 from tracer.cli._types import ModelName
 
-if TYPE_CHECKING:
-    from tracer.cli._output import Output
-
 
 @cloup.command(cls=Command)
 @_options.subject("models", nargs=-1, type=ModelName(), metavar="[MODEL …]")
 @_options.declared(api.FingerprintArguments)
 @_options.PROCESS_LIMITS
 @_options.view(".json .csv .md")
-def command(models: tuple[Path, ...], options: dict[str, Any], output: Output) -> None:
+def command(models: tuple[Path, ...], options: dict[str, Any], output: _options.Output) -> None:
     """Store how this machine computes, to replay it elsewhere.
 
     Run it on the other machine, with the models that differ there; without any, with those that

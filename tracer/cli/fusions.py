@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloup
 
@@ -11,17 +11,13 @@ from tracer.cli import _options
 from tracer.cli._command import Command
 from tracer.cli._messages import progress
 
-if TYPE_CHECKING:
-    from tracer.cli._output import Output
-    from tracer.exporters.subject import ModelSource
-
 
 @cloup.command(cls=Command)
 @_options.SUBJECT
 @_options.declared(api.FusionsArguments)
 @_options.PROCESS_LIMITS
 @_options.view(".html .csv .json .md", _options.TOP, _options.NOTES)
-def command(model: ModelSource, options: dict[str, Any], output: Output) -> None:
+def command(model: _options.ModelSource, options: dict[str, Any], output: _options.Output) -> None:
     """Show which nodes each kernel contains, checked by values.
 
     onnxruntime folds, fuses, removes and inserts nodes. This command runs MODEL with and without

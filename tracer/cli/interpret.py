@@ -26,20 +26,16 @@ from tracer.support.files import check_place, check_writable, errors_naming, wri
 from tracer.support.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
-    from tracer.cli._output import Output
-    from tracer.exporters.subject import ModelSource
     from tracer.graph.model import Model
     from tracer.inputs.feedset import FeedSet
-    from tracer.limits import Limits
     from tracer.records.trace import Trace
-    from tracer.support.tolerance import Tolerance
 
 _NPZ = ".npz"
 _OTHERS = ("against", "fallback", "register", "energy")
 
 
-@dataclass
-class _Proof:
+@dataclass(frozen=True, kw_only=True)
+class _Arithmetic(replay.RuntimeArguments):
     check_exact: bool = option(
         "Prove that no float operation of the model rounds, so that its outputs have the same bits "
         "on every machine, and run nothing. Exit 1 if one may.",
@@ -90,11 +86,12 @@ def _choose_runtime(command: Callable[..., Any]) -> Callable[..., Any]:
     """Shows, with --as, which kernels of that runtime are replayed with equal bits.
 
     Raises UsageError for options of numpy's arithmetic with it, and for --anew without it. Without
-    it, --optimization sets the graph that is interpreted.
+    it, --optimization sets the graph that is interpreted, and --check-exact runs nothing.
     """
 
     @functools.wraps(command)
     def choose(*, runtime: dict[str, Any], **arguments: Any) -> Any:
+        is_checked = runtime.pop("check_exact")
         if runtime["runtime"] is None:
             if runtime["anew"]:
                 what = "--anew is for the arithmetic of a runtime"
@@ -105,15 +102,14 @@ def _choose_runtime(command: Callable[..., Any]) -> Callable[..., Any]:
             if level and accumulating and (accumulating.path or accumulating.checked):
                 what = "a certificate is for the graph of the file"
                 raise UsageError(what, "Leave out --optimization, or the certificate.")
+            if is_checked:
+                return _prove_exactness(arguments["model"])
             arguments["options"]["optimization"] = level
             return command(**arguments)
         from tracer.records.bits import Replayed
 
-        options, output, shown = (
-            arguments["options"],
-            arguments["output"],
-            arguments["output"].options,
-        )
+        options, output = arguments["options"], arguments["output"]
+        shown = output.options
         plain = ViewOptions(top=shown.top, notes=shown.notes, redact=shown.redact)
         others = [arguments[name] for name in ("accumulating", "tensors", "cluster")]
         if any((*others, *(options[name] for name in _OTHERS))) or shown != plain:
@@ -136,30 +132,22 @@ def _choose_runtime(command: Callable[..., Any]) -> Callable[..., Any]:
     return choose
 
 
-def _prove_exactness(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Tells, with --check-exact, what is proved of the float operations of the model."""
+def _prove_exactness(model: _options.ModelSource) -> int:
+    """Tells what is proved of the float operations of the model. Returns the exit code."""
+    from tracer.accumulators.statistics.certificates import prove_exact
+    from tracer.analyzers.views.narrowed import exactness
+    from tracer.exporters.subject import open_subject
 
-    @functools.wraps(command)
-    def prove(*, check_exact: bool, **arguments: Any) -> Any:
-        if not check_exact:
-            return command(**arguments)
-        from tracer.accumulators.statistics.certificates import prove_exact
-        from tracer.analyzers.views.narrowed import exactness
-        from tracer.exporters.subject import open_subject
-
-        proved = prove_exact(open_subject(arguments["model"]))
-        for line in exactness(proved):
-            tell(line)
-        return int(not all(proved.outputs.values()))
-
-    return prove
+    proved = prove_exact(open_subject(model))
+    for line in exactness(proved):
+        tell(line)
+    return int(not all(proved.outputs.values()))
 
 
 @cloup.command(cls=Command)
 @_options.SUBJECT
 @_options.declared(api.InterpretArguments)
-@_options.declared(replay.RuntimeArguments, "runtime")
-@_options.declared(_Proof, "check_exact", lambda check_exact: check_exact)
+@_options.declared(_Arithmetic, "runtime")
 @_options.TOLERANCE
 @_options.WORKERS
 @_options.RUN_LIMITS
@@ -167,16 +155,15 @@ def _prove_exactness(command: Callable[..., Any]) -> Callable[..., Any]:
 @_accumulating.options
 @_options.SUMS_VIEW
 @_choose_runtime
-@_prove_exactness
 def command(
-    model: ModelSource,
+    model: _options.ModelSource,
     options: dict[str, Any],
-    tolerance: Tolerance,
+    tolerance: _options.Tolerance,
     cluster: str | None,
-    limits: Limits,
+    limits: _options.Limits,
     tensors: Path | None,
     accumulating: _accumulating.AccumulatorOptions | None,
-    output: Output,
+    output: _options.Output,
 ) -> int:
     """Run a model in numpy and show the values of every node.
 
@@ -230,7 +217,7 @@ def command(
     return _verdict(trace, tolerance) if options["against"] else 0
 
 
-def _verdict(trace: Trace, tolerance: Tolerance) -> int:
+def _verdict(trace: Trace, tolerance: _options.Tolerance) -> int:
     """Tells whether the model agrees with the reference. Returns the exit code."""
     from tracer.analyzers.views.trace.run_tables import verdict
 

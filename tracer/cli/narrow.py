@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import cloup
 
@@ -14,34 +14,27 @@ from tracer.cli._messages import estimating, progress, tell_written
 from tracer.errors import UsageError
 from tracer.support.arguments import TEXT, option
 
-if TYPE_CHECKING:
-    from tracer.cli._output import Output
-    from tracer.exporters.subject import ModelSource
-
 _TOOLCHAINS = ("finn.json", "hls4ml.yml", "qonnx.onnx")
-
-
-@dataclass
-class _Exports:
-    exports: tuple[str, ...] = option(
-        "Write the widths for a toolchain: FILE.finn.json for FINN, FILE.hls4ml.yml for hls4ml; or "
-        "the model for both, FILE.qonnx.onnx. Repeatable.",
-        (), group="Toolchains", rule=TEXT, flag="--export", multiple=True, metavar="FILE",
-        common=True,
-    )  # fmt: skip
 
 
 @cloup.command(cls=Command)
 @_options.SUBJECT
 @_options.declared(api.NarrowArguments)
-@_options.declared(_Exports, "exports", lambda exports: exports)
+@_options.single("exports", option(
+    "Write the widths for a toolchain: FILE.finn.json for FINN, FILE.hls4ml.yml for hls4ml; or the "
+    "model for both, FILE.qonnx.onnx. Repeatable.",
+    (), group="Toolchains", rule=TEXT, flag="--export", multiple=True, metavar="FILE", common=True,
+))  # fmt: skip
 @_options.PROCESS_LIMITS
 @_options.view(
     ".onnx .json .csv .parquet .md .png .svg", _options.TOP, _options.NOTES,
     more="One is the .onnx of the narrowed model. ",
 )  # fmt: skip
 def command(
-    model: ModelSource, options: dict[str, Any], exports: tuple[str, ...], output: Output
+    model: _options.ModelSource,
+    options: dict[str, Any],
+    exports: tuple[str, ...],
+    output: _options.Output,
 ) -> None:
     """Make a model fit narrow accumulators, for any input.
 
@@ -78,11 +71,10 @@ def command(
                 f"--export {name}: FINN and hls4ml have one width for a sum, not one for tiles",
                 "Narrow without --tile, or write the model in QONNX.",
             )
-    paths, others = replace(output, files=(*output.files, *exports)).split(Narrowed, "onnx")
-    if len(paths) > 1 or None in paths:
-        raise UsageError("the narrowed model goes to one .onnx file", "Name it: -o FILE.onnx.")
+    told = "the narrowed model goes to one .onnx file"
+    files = replace(output, files=(*output.files, *exports))
+    target, others = files.split(Narrowed, "onnx", told, "Name it: -o FILE.onnx.")
     others.check(Narrowed)
-    target = paths[0] if paths else None
     with progress() as report:
         result = api.narrow(
             model, output=target, force=output.force, progress=estimating(report), **options

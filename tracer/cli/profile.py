@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +21,6 @@ from tracer.errors import UsageError
 from tracer.support.arguments import FLAG, option
 
 if TYPE_CHECKING:
-    from tracer.cli._output import Output
     from tracer.records.environment import Peaks
 
 _COMMON = {*api.COMMON, *api.PHASES}
@@ -31,14 +29,6 @@ _ONNX_ONLY = {
 }.difference(_COMMON)  # fmt: skip
 _FRAMEWORK_ONLY = {*_options.names(FrameworkOptions)}
 """Parameters that apply to an .onnx file, or to FILE.py:NAME, only."""
-
-
-@dataclass
-class _Roofline:
-    roofline: bool = option(
-        "Compare with the peak rates of this machine, measured once (3 s).", True,
-        group="Roofline", rule=FLAG, flag="--roofline/--no-roofline",
-    )  # fmt: skip
 
 
 def _check(model: Path, options: dict[str, Any]) -> None:
@@ -88,7 +78,10 @@ def _peaks_of_card(threads: int) -> Peaks:
 @cloup.command(cls=Command)
 @_options.MODEL
 @_options.declared(api.ProfileArguments)
-@_options.declared(_Roofline, "roofline", lambda roofline: roofline)
+@_options.single("roofline", option(
+    "Compare with the peak rates of this machine, measured once (3 s).", True,
+    group="Roofline", rule=FLAG, flag="--roofline/--no-roofline",
+))  # fmt: skip
 @_options.PROCESS_LIMITS
 @_accumulating.options
 @_options.declared(FrameworkOptions, "framework", FrameworkOptions)
@@ -99,7 +92,7 @@ def command(
     roofline: bool,
     framework: FrameworkOptions,
     accumulating: _accumulating.AccumulatorOptions | None,
-    output: Output,
+    output: _options.Output,
 ) -> None:
     """Measure where the time of a model goes, node by node.
 

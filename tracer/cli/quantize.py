@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloup
 
@@ -14,10 +14,6 @@ from tracer.cli import _options
 from tracer.cli._command import Command
 from tracer.cli._messages import estimating, progress, tell, tell_written
 from tracer.errors import UsageError
-
-if TYPE_CHECKING:
-    from tracer.cli._output import Output
-    from tracer.exporters.subject import ModelSource
 
 
 @dataclass(frozen=True)
@@ -35,7 +31,10 @@ class _Code(_options.Code):
     more="One is the .onnx of the quantised model. ",
 )  # fmt: skip
 def command(
-    model: ModelSource, options: dict[str, Any], cluster: str | None, output: Output
+    model: _options.ModelSource,
+    options: dict[str, Any],
+    cluster: str | None,
+    output: _options.Output,
 ) -> None:
     """Quantise a model and measure the accuracy loss.
 
@@ -56,10 +55,10 @@ def command(
     """
     from tracer.records.transformed import Quantized
 
-    paths, others = output.split(Quantized, "onnx")
-    target = paths[0] if len(paths) == 1 else None
+    told, hint = "the quantised model goes to one .onnx file", "Name it: -o FILE.onnx."
+    target, others = output.split(Quantized, "onnx", told, hint)
     if target is None:
-        raise UsageError("the quantised model goes to one .onnx file", "Name it: -o FILE.onnx.")
+        raise UsageError(told, hint)
     others.check(Quantized)
     with progress() as report:
         result = api.quantize(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import cloup
@@ -15,9 +14,6 @@ from tracer.cli._command import Command
 from tracer.cli._messages import reading
 from tracer.cli._types import PathName
 from tracer.support.arguments import option
-
-if TYPE_CHECKING:
-    from tracer.cli._output import Output
 
 
 class _Command(Command):
@@ -31,21 +27,16 @@ class _Command(Command):
         formatter.write_text("-o FOLDER/ writes every format that fits. See 'tracer docs formats'.")
 
 
-@dataclass
-class _Model:
-    model: Path | None = option(
-        "File of the model: of a profile of onnxruntime, or for .annotated.onnx.  [default: where "
-        "it was when it was traced]",
-        None, reads=("path",), common=True,
-    )  # fmt: skip
-
-
 @cloup.command(cls=_Command)
 @_options.subject("traces", metavar="TRACE...", type=PathName(), nargs=-1, required=True)
-@_options.declared(_Model, "model", lambda model: model)
+@_options.single("model", option(
+    "File of the model: of a profile of onnxruntime, or for .annotated.onnx.  [default: where it "
+    "was when it was traced]",
+    None, reads=("path",), common=True,
+))  # fmt: skip
 @_options.PROCESS_LIMITS
 @_options.SUMS_VIEW
-def command(traces: tuple[Path, ...], model: Path | None, output: Output) -> None:
+def command(traces: tuple[Path, ...], model: Path | None, output: _options.Output) -> None:
     """Show saved traces again, in any format, merged as one.
 
     TRACE is a .trace file that another command wrote. Several are merged: times, work, overflow and

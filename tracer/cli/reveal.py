@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloup
 
@@ -15,9 +15,6 @@ from tracer.cli._command import Command
 from tracer.cli._messages import progress
 from tracer.errors import UsageError
 from tracer.support.arguments import TEXT, maybe, option
-
-if TYPE_CHECKING:
-    from tracer.cli._output import Output
 
 _KERNEL = "Kernel of onnxruntime"
 
@@ -40,7 +37,9 @@ class _Kernel:
 @_options.declared(_Kernel, "kernel")
 @_options.PROCESS_LIMITS
 @_options.view(".json .csv .md")
-def command(function: str, options: dict[str, Any], kernel: dict[str, Any], output: Output) -> None:
+def command(
+    function: str, options: dict[str, Any], kernel: dict[str, Any], output: _options.Output
+) -> None:
     """Tell how a function, or a kernel of onnxruntime, computes.
 
     FUNCTION takes two vectors of numbers, and a bias if it has one, and returns one number. Probes

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloup
 
@@ -12,23 +11,7 @@ from tracer.api import tune as api
 from tracer.cli import _options
 from tracer.cli._command import Command
 from tracer.cli._messages import progress, tell, tell_written
-from tracer.errors import UsageError
 from tracer.support.arguments import option
-
-if TYPE_CHECKING:
-    from tracer.cli._output import Output
-    from tracer.exporters.subject import ModelSource
-    from tracer.support.tolerance import Tolerance
-
-
-@dataclass
-class _Files:
-    plan: Path | None = option(
-        "File for the plan that was chosen, for tracer profile --plan.",
-        None,
-        flag="--save",
-        common=True,
-    )
 
 
 @cloup.command(cls=Command)
@@ -36,17 +19,20 @@ class _Files:
 @_options.declared(api.TuneArguments)
 @_options.tolerance("0.001", "one rounding of the type", 1e-3)
 @cloup.option_group("Limits", _options.MEMORY)
-@_options.declared(_Files, "plan", lambda plan: plan)
+@_options.single("plan", option(
+    "File for the plan that was chosen, for tracer profile --plan.", None,
+    flag="--save", common=True,
+))  # fmt: skip
 @_options.view(
     ".onnx .plan.json .json .csv .parquet .md", _options.TOP, _options.NOTES,
     more="One is the .onnx of the changed model. ",
 )  # fmt: skip
 def command(
-    model: ModelSource,
+    model: _options.ModelSource,
     options: dict[str, Any],
-    tolerance: Tolerance,
+    tolerance: _options.Tolerance,
     plan: Path | None,
-    output: Output,
+    output: _options.Output,
 ) -> None:
     """Try what could make a model faster here, and keep what does.
 
@@ -68,12 +54,10 @@ def command(
     """
     from tracer.records.transformed import Tuned
 
-    paths, others = output.split(Tuned, "onnx")
-    if len(paths) > 1 or None in paths:
-        raise UsageError("the changed model goes to one .onnx file", "Name it: -o FILE.onnx.")
+    told = "the changed model goes to one .onnx file"
+    target, others = output.split(Tuned, "onnx", told, "Name it: -o FILE.onnx.")
     planned = others.with_file(None if plan is None else f"plan.json:{plan}")
     planned.check(Tuned)
-    target = paths[0] if paths else None
     with progress() as report:
         result = api.tune(
             model,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloup
 
@@ -10,13 +10,7 @@ from tracer.api import whatif as api
 from tracer.cli import _options
 from tracer.cli._command import Command
 from tracer.cli._messages import estimating, progress, tell, tell_written
-from tracer.errors import UsageError
 from tracer.support.files import check_place
-
-if TYPE_CHECKING:
-    from tracer.cli._output import Output
-    from tracer.exporters.subject import ModelSource
-    from tracer.limits import Limits
 
 
 @cloup.command(cls=Command)
@@ -29,7 +23,11 @@ if TYPE_CHECKING:
     more="A .trace keeps every evaluation, and the same command resumes from it. ",
 )  # fmt: skip
 def command(
-    model: ModelSource, options: dict[str, Any], cluster: str | None, limits: Limits, output: Output
+    model: _options.ModelSource,
+    options: dict[str, Any],
+    cluster: str | None,
+    limits: _options.Limits,
+    output: _options.Output,
 ) -> None:
     """Find the narrowest accumulators that keep the accuracy.
 
@@ -57,13 +55,8 @@ def command(
     from tracer.records.whatif import AccumulatorSweep, WhatIf
 
     kind = WhatIf if kinds.listed(options["accumulator"]) is None else AccumulatorSweep
-    traces, others = output.split(WhatIf, "trace")
-    trace = traces[0] if traces else None
-    if len(traces) > 1 or None in traces:
-        raise UsageError(
-            "a what-if keeps its evaluations in one .trace file while it runs",
-            "Name one; copy it afterwards.",
-        )
+    told = "a what-if keeps its evaluations in one .trace file while it runs"
+    trace, others = output.split(WhatIf, "trace", told, "Name one; copy it afterwards.")
     if trace is not None:
         check_place(trace)  # it may hold evaluations to resume from
     others.check(kind)

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -40,8 +41,7 @@ class Case:
 
     def model(self) -> onnx.ModelProto:
         """Returns the graph with its weights."""
-        proto = onnx.ModelProto()
-        proto.CopyFrom(self.proto)
+        proto = deepcopy(self.proto)
         stored = (numpy_helper.from_array(value, name) for name, value in self.weights.items())
         proto.graph.initializer.extend(stored)
         return proto
@@ -53,8 +53,7 @@ class Case:
 
     def with_arrays(self, arrays: Mapping[str, Any], formulas: Mapping[str, str]) -> "Case":
         """Returns the case with other values of inputs and weights; outputs lose their shapes."""
-        proto = onnx.ModelProto()
-        proto.CopyFrom(self.proto)
+        proto = deepcopy(self.proto)
         for value in proto.graph.input:
             value.type.CopyFrom(type_proto(arrays[value.name]))
         for value in proto.graph.output:

@@ -21,7 +21,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -86,19 +86,13 @@ class Observed:
     lacks_memory: bool = False
 
 
-class Runner:
+class Runner(contextlib.ExitStack):
     """Holds the processes; it lives inside `with`. `runs` counts what was run."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._processes: dict[tuple[str, ...], RemoteProcess] = {}
-        self._stack = contextlib.ExitStack()
         self.runs = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
 
     def observe(
         self, case: Case, side: Side, is_timed: bool = False, has_outputs: bool = True
@@ -106,8 +100,7 @@ class Runner:
         """Runs a case once, or as often as its time needs."""
         self.runs += 1
         if side.folders not in self._processes:
-            process = self._stack.enter_context(RemoteProcess(side.folders))
-            self._processes[side.folders] = process
+            self._processes[side.folders] = self.enter_context(RemoteProcess(side.folders))
         with TemporaryFolder() as folder:
             subject: bytes | str = str(folder / "model.onnx")
             if sum(value.nbytes for value in case.weights.values()) > _LARGE:

@@ -4,6 +4,7 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -130,8 +131,7 @@ class Reduction:
 
 
 def _copied(case: Case) -> tuple[Case, onnx.GraphProto]:
-    proto = onnx.ModelProto()
-    proto.CopyFrom(case.proto)
+    proto = deepcopy(case.proto)
     return replace(case, proto=proto), proto.graph
 
 

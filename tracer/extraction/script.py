@@ -8,6 +8,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +126,7 @@ def script(
 
 def _model(case: Case, is_packed: bool) -> str:
     """Returns a line that makes the model: in ONNX's text, or packed where that loses something."""
-    graph = onnx.ModelProto()
-    graph.CopyFrom(case.proto)
+    graph = deepcopy(case.proto)
     known = onnx.shape_inference.infer_shapes(case.model()).graph.output
     for value, typed in zip(graph.graph.output, known, strict=True):
         value.type.tensor_type.elem_type = typed.type.tensor_type.elem_type

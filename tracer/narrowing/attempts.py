@@ -60,13 +60,10 @@ class Evaluation:
         self._outputs = ArraySpill()
         self.samples = 0
         self.notes: tuple[str, ...] = ()
-        self.before = self._run(wide, policy, "scoring in wide accumulators", keeps=True)
+        self.before = self.of(wide, policy, "scoring in wide accumulators", keeps=True)
 
-    def of(self, model: Model, policy: Policy, task: str) -> Sums:
+    def of(self, model: Model, policy: Policy, task: str, keeps: bool = False) -> Sums:
         """Runs `model` in the accumulators of `policy`."""
-        return self._run(model, policy, task, keeps=False)
-
-    def _run(self, model: Model, policy: Policy, task: str, keeps: bool) -> Sums:
         emulation = AccumulatorEmulation(model, policy)
         interpreter = Interpreter(model, wrap_kernel=emulation.wrap, fuse=emulation.fuse)
         score = scorer(model, self._dataset, self._metric)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracer.narrowing import rounding
 from tracer.narrowing.layers import Grid, Layer
-from tracer.narrowing.requirement import MARGIN, OUTER_BITS, Need, Registers
+from tracer.narrowing.requirement import OUTER_BITS, Need, Registers
 from tracer.narrowing.samples import LayerSamples, least_units
 from tracer.support.types import Array, FloatArray
 
@@ -142,7 +142,7 @@ def fits_already(samples: LayerSamples, need: Need) -> bool:
         return bool(rows_that_fit(layer, registers).all())
     if not need.is_for_any_input:
         units = layer.scales * layer.grid.step
-        return bool((least_units(layer, samples.read, registers, MARGIN) <= units).all())
+        return bool((least_units(layer, samples.read, registers) <= units).all())
     bias = np.zeros(len(layer.integers))
     if layer.bias is not None:
         bias = np.rint(layer.bias / (layer.grid.step * layer.scales))

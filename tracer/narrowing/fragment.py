@@ -1,7 +1,7 @@
 """The nodes that take the place of a node, and how a fitted layer is written as such."""
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +16,7 @@ from tracer.interpreter.values import Value
 from tracer.narrowing.fitting import Fit
 from tracer.narrowing.layers import Grid, Layer
 from tracer.narrowing.samples import terms_of
+from tracer.quantization.graph_editor import free_name
 from tracer.support.types import Array
 
 
@@ -118,8 +119,7 @@ class Fragment:
 
     def copy(self, inputs: Sequence[str], part: str) -> str:
         """Adds a copy of the node that reads other inputs; returns the name of its output."""
-        made, name = onnx.NodeProto(), self._free(part)
-        made.CopyFrom(self.node)
+        made, name = deepcopy(self.node), self._free(part)
         del made.input[:], made.output[:], made.metadata_props[:]
         made.input.extend(inputs)
         made.output.append(name)
@@ -191,8 +191,6 @@ class Fragment:
         self.nodes.append(made)
 
     def _free(self, part: str) -> str:
-        wanted = f"{self.node.output[0]}_{part}"
-        names = itertools.chain([wanted], (f"{wanted}_{n}" for n in itertools.count(2)))
-        name = next(name for name in names if name not in self._taken)
+        name = free_name(f"{self.node.output[0]}_{part}", self._taken)
         self._taken.add(name)
         return name

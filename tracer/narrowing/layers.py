@@ -7,7 +7,7 @@ product of activations, a pooling, a reduction. Both read integers of a `Grid`.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -91,16 +91,11 @@ class PlainSum:
     """
 
     key: str
-    output: str
     op_type: str
-    module: str | None
     grids: tuple[Grid, ...]
     window: int | None = None
-
-    @property
-    def cost(self) -> int:
-        """How long a change takes, in the unit of a layer's."""
-        return _FIXED_COST
+    cost: ClassVar = _FIXED_COST
+    """How long a change takes, in the unit of a layer's."""
 
     @property
     def is_mean(self) -> bool:
@@ -130,8 +125,7 @@ def find_plain_sums(model: Model) -> tuple[PlainSum, ...]:
             continue
         attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
         window = math.prod(attributes["kernel_shape"]) if node.op_type == "AveragePool" else None
-        row = (node.key, node.outputs[0], node.op_type, node.module)
-        found.append(PlainSum(*row, known, window))
+        found.append(PlainSum(node.key, node.op_type, known, window))
     return tuple(found)
 
 
@@ -160,7 +154,7 @@ _PLAIN = {"transA": 0, "alpha": 1, "beta": 1}
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A node as a matrix product: `output` = weights (M, K) times inputs, plus bias (M) or None.
+    """A node as a matrix product: output = weights (M, K) times inputs, plus bias (M) or None.
 
     Weights are `integers` (M, K) times `scales` (M,); the bias is real. Inputs are on
     `grid`; each of `groups` groups of M / groups outputs reads K of its own.
@@ -170,9 +164,7 @@ class Layer:
     """
 
     key: str
-    output: str
     op_type: str
-    module: str | None
     integers: FloatArray = field(repr=False)
     scales: FloatArray = field(repr=False)
     bias: FloatArray | None = field(repr=False)
@@ -310,9 +302,7 @@ def _layer(node: Node, scales: TensorScales) -> Layer | str:
     dtype = _INT8 if stored is None else _SMALL.get(stored.name, _INT8)
     return Layer(
         key=node.key,
-        output=node.outputs[0],
         op_type=node.op_type,
-        module=node.module,
         integers=matrix,
         scales=steps[:, 0],
         bias=bias,

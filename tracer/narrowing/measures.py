@@ -256,7 +256,6 @@ _MOST = 255
 """Integers of a byte, without 0."""
 _EXTENTS = tuple(dict.fromkeys(round(2 ** (n / 2)) for n in range(17)))
 """Largest magnitudes of the first operand of a product that are tried."""
-_KEPT = (0.85, 0.7, 0.5, 0.35, 0.25)
 
 
 def fits_already(samples: SumSamples, need: Need) -> bool:
@@ -286,7 +285,7 @@ def propose(samples: SumSamples, need: Need) -> Proposal | None:
     extents = next(pair for pair, each in zip(pairs, tried, strict=True) if each is least)
     kept = [1.0] * len(extents)
     for index in range(len(extents)):  # the range of one operand after another is clipped
-        for share in _KEPT:
+        for share in _CLIPPED:
             shares = [*kept[:index], share, *kept[index + 1 :]]
             found = _proposal(samples, _grids(node, extents, shares))
             if found.error >= least.error:

@@ -75,7 +75,7 @@ def walk(
         ahead, calls = list[Alive](), list[_Call]()
         for each in side:
             alive = interpreter.advance(each, at, stop)
-            ((inputs, output),) = seen.take_calls()
+            inputs, output = seen.calls.pop()
             kept = room.keep([*alive.values(), *inputs, output])
             ahead.append(dict(zip(alive, kept, strict=False)))
             calls.append((kept[len(alive) : -1], np.asarray(kept[-1])))
@@ -111,18 +111,10 @@ def walk(
 
 @dataclass
 class _Seen(Observer):
-    """Keeps what a node reads and returns, batch after batch."""
+    """Keeps what a node reads and returns, until it is taken."""
 
     key: str = ""
     calls: list[_Call] = field(default_factory=list)
-
-    def take_calls(self) -> list[_Call]:
-        """Returns the computations so far, and forgets them."""
-        calls, self.calls = self.calls, []
-        return calls
-
-    def before(self, node: Node, inputs: Sequence[Value]) -> None:
-        """Does nothing."""
 
     def after(self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         """Keeps a computation of the node."""

@@ -23,30 +23,26 @@ _BLOCK = 1 << 22
 """Partial sums at a time."""
 
 
-def least_units(
-    layer: Layer, inputs: FloatArray, registers: Registers, margin: float
-) -> FloatArray:
+def least_units(layer: Layer, inputs: FloatArray, registers: Registers) -> FloatArray:
     """Returns the least real numbers (M,) for an integer of a sum at which all sums fit.
 
     A row fits whose partial sums, transient ones too, reach the largest number of the register
-    divided by `margin`.
+    divided by `MARGIN`.
     """
-    return margin * largest_sums(layer, inputs, registers) / registers.need.largest
+    return MARGIN * largest_sums(layer, inputs, registers) / registers.need.largest
 
 
-def largest_sums(
-    layer: Layer, inputs: FloatArray, registers: Registers, order: Array | None = None
-) -> FloatArray:
+def largest_sums(layer: Layer, inputs: FloatArray, registers: Registers) -> FloatArray:
     """Returns the largest magnitudes (M,) of partial sums of the layer as it is, in real units.
 
-    `inputs` (count, groups, K) are real. `order` (K,) is that of the terms [default: their own].
-    Each register begins anew, and the bias comes first where a register has it.
+    `inputs` (count, groups, K) are real. Each register begins anew, and the bias comes first where
+    a register has it.
     """
     most = np.zeros(len(layer.integers))
     for group, rows in enumerate(np.split(np.arange(len(most)), layer.groups)):
         start = first_terms(layer, registers)[rows]
         few = thin_out(inputs[:, group], layer.integers[rows].size)
-        outputs = output_extremes(few, layer.weights[rows], start, registers, order)
+        outputs = output_extremes(few, layer.weights[rows], start, registers)
         most[rows] = outputs.max(0, initial=0)
     return most
 
@@ -321,8 +317,7 @@ class LayerSamples:
         They are computed once, since measures try many grids.
         """
         if registers not in self._least_units:
-            units = least_units(self.layer, self.wide, registers, MARGIN)
-            self._least_units[registers] = units
+            self._least_units[registers] = least_units(self.layer, self.wide, registers)
         return self._least_units[registers]
 
 

@@ -114,7 +114,7 @@ def _narrow_activation(
         graph.store(node, 1, scale)
         graph.store(node, 2, zero)
     ends = [np.asarray((end - int(zero.item())) * scale.item(), scale.dtype) for end in narrowed]
-    graph.clip(node, *ends)
+    node.input[0] = graph.clipped(node, node.input[0], *ends)
 
 
 def _fit_bias(graph: GraphEditor, node: onnx.NodeProto) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tracer import shapes
-from tracer.containment.activity import Progress, silent
+from tracer.containment.activity import Progress
 from tracer.errors import InputError
 from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
@@ -46,15 +46,13 @@ class CalibrationReader:
     ranges of one batch (its option CalibStridedMinMax) memory does not grow with the data.
     """
 
-    def __init__(
-        self, model: Model, batches: CalibrationBatches, progress: Progress | None
-    ) -> None:
+    def __init__(self, model: Model, batches: CalibrationBatches, progress: Progress) -> None:
         if not len(batches):
             raise InputError("there is nothing to calibrate with", "Give at least one sample.")
         self._model = model
         self._count = len(batches)
         self._batches = iter(batches)
-        self._progress = progress or silent
+        self._progress = progress
         self._done = 0
         self._end = 0
 

@@ -7,6 +7,7 @@ halves round to another integer.
 """
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -145,8 +146,7 @@ def with_stand_in(model: Model, rounding: Sequence[Node]) -> Model:
     _refuse_unconvertible(
         model, {node.key: "it is in a body" for node in rounding if node.scope.path}
     )
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model.proto)
+    proto = deepcopy(model.proto)
     main = [node for node in model.nodes if not node.scope.path]
     for node, known in zip(proto.graph.node, main, strict=True):
         node.name = known.key
@@ -271,9 +271,8 @@ class _Converter:
         else:
             made = self._graph.inserted(node, "QuantizeLinear", [node.input[0], scale, zero], axis)
             if quant.ends != integer_range(dtype):
-                ends = [self._graph.constant(node, part, np.asarray(end, dtype))
-                        for part, end in zip(("low", "high"), quant.ends, strict=True)]  # fmt: skip
-                made = self._graph.inserted(node, "Clip", [made, *ends])
+                low, high = (np.asarray(end, dtype) for end in quant.ends)
+                made = self._graph.clipped(node, made, low, high)
         qonnx_in_floats.Writer(self._graph, node).become("DequantizeLinear", made, scale, zero)
         if axis is not None:
             node.attribute.append(onnx.helper.make_attribute("axis", axis))

@@ -2,7 +2,8 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
+from copy import deepcopy
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -17,7 +18,7 @@ from tracer.support.types import Array
 
 def sort_nodes(graph: onnx.GraphProto) -> None:
     """Sorts the nodes of `graph`: onnxruntime's order ignores what subgraphs read."""
-    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
+    nodes = [*map(deepcopy, graph.node)]
     producers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     needed = {
         index: {producers[name] for name in names_read(node) if name in producers}
@@ -43,6 +44,12 @@ def names_read(node: onnx.NodeProto) -> Iterator[str]:
             yield from (n for names in (named, results) for n in names if n not in inside)
 
 
+def free_name(wanted: str, taken: Container[str]) -> str:
+    """Returns a name that is not taken: `wanted`, or with a number behind it."""
+    names = itertools.chain([wanted], (f"{wanted}_{n}" for n in itertools.count(2)))
+    return next(name for name in names if name not in taken)
+
+
 class GraphEditor:
     """A copy `proto` of a model, with methods that look up and change nodes and initializers.
 
@@ -50,8 +57,7 @@ class GraphEditor:
     """
 
     def __init__(self, proto: onnx.ModelProto) -> None:
-        self.proto = onnx.ModelProto()
-        self.proto.CopyFrom(proto)
+        self.proto = deepcopy(proto)
         self.inserted_names: list[str] = []
         self._weights = {weight.name: weight for weight in self.proto.graph.initializer}
         self._producers: dict[str, onnx.NodeProto] = {}
@@ -104,14 +110,14 @@ class GraphEditor:
         name = node.input[index]
         self._weights[name].CopyFrom(onnx.numpy_helper.from_array(value, name))
 
-    def clip(self, node: onnx.NodeProto, low: Array, high: Array) -> None:
-        """Inserts a Clip before `node`, with its module and source line."""
+    def clipped(self, node: onnx.NodeProto, name: str, low: Array, high: Array) -> str:
+        """Inserts a Clip of a tensor before `node`; returns the output's name."""
         ends = [self.constant(node, part, end) for part, end in (("low", low), ("high", high))]
-        node.input[0] = self.inserted(node, "Clip", [node.input[0], *ends])
+        return self.inserted(node, "Clip", [name, *ends])
 
     def constant(self, node: onnx.NodeProto, part: str, value: Array) -> str:
         """Adds an initializer that belongs to `node`; returns its name."""
-        name = self._free_name(f"{node.output[0]}_{part}")
+        name = free_name(f"{node.output[0]}_{part}", self.names())
         tensor = onnx.numpy_helper.from_array(np.asarray(value), name)
         self._weights[name] = self.proto.graph.initializer.add()
         self._weights[name].CopyFrom(tensor)
@@ -121,7 +127,7 @@ class GraphEditor:
         self, node: onnx.NodeProto, op_type: str, inputs: Sequence[str], axis: int | None = None
     ) -> str:
         """Inserts a node before `node`, with its module and source; returns the output's name."""
-        output = self._free_name(f"{node.output[0]}_{op_type}")
+        output = free_name(f"{node.output[0]}_{op_type}", self.names())
         made = onnx.helper.make_node(op_type, list(inputs), [output], output)
         if axis is not None:
             made.attribute.append(onnx.helper.make_attribute("axis", axis))
@@ -167,9 +173,3 @@ class GraphEditor:
         del graph.node[:], graph.initializer[:]
         graph.node.extend(nodes)
         graph.initializer.extend(weights)
-
-    def _free_name(self, wanted: str) -> str:
-        """Returns a name that no node and no tensor has."""
-        taken = self.names()
-        names = itertools.chain([wanted], (f"{wanted}_{n}" for n in itertools.count(2)))
-        return next(name for name in names if name not in taken)

@@ -23,18 +23,7 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Observer, TensorRecorder, named_tensors
 from tracer.interpreter.ops.quantization import dequantize_linear
 from tracer.interpreter.values import Value, from_tensor
-from tracer.metrics import Metric, default_metric, suited
-from tracer.metrics.scores import (
-    ChannelSquares,
-    ClassCounts,
-    channel_axes,
-    channel_squares,
-    class_counts,
-    no_hit_note,
-    one_class_note,
-    squares_along,
-    unlike_channels_note,
-)
+from tracer.metrics import Metric, default_metric, scores, suited
 from tracer.quantization.calibration import CalibrationBatches
 from tracer.records.transformed import Accuracy, LayerError, OutputError, WorstChannel
 from tracer.support.types import Array, FloatArray
@@ -66,7 +55,7 @@ def accuracy(
     dataset: Dataset,
     metric: Metric | None,
     batch: int,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     session: Any = None,
 ) -> tuple[Accuracy | None, tuple[str, ...]]:
     """Scores a float model, `wide`, and a quantised one on all samples of `dataset`, by `batch`.
@@ -77,10 +66,9 @@ def accuracy(
     does. Where the time limit of the command does not suffice, scores the first samples. Notes say
     what the metric does not show of the float model's outputs. Raises the errors of the metric.
     """
-    report = progress or silent
     runners = [wide, quantized, *([] if session is None else [session])]
-    scores: list[list[Array]] = [[] for _ in runners]
-    shown: list[tuple[ClassCounts, ChannelSquares]] = []
+    scored: list[list[Array]] = [[] for _ in runners]
+    shown: list[tuple[scores.ClassCounts, scores.ChannelSquares]] = []
     done, total = 0, dataset.samples
     for part in within_time(dataset.batches(batch), _SCORES_SHARE):
         before, *others = (_outputs(each, part) for each in runners)
@@ -89,20 +77,21 @@ def accuracy(
         if metric is None:
             return None, ()
         metric = suited(metric, part, first)
-        shown.append((class_counts(metric, before), channel_squares(metric, before)))
+        shown.append((scores.class_counts(metric, before), scores.channel_squares(metric, before)))
         truth = metric.labels(part, dataset.name) if metric.needs_labels else before
-        for all_scores, outputs in zip(scores, (before, *others), strict=True):
+        for all_scores, outputs in zip(scored, (before, *others), strict=True):
             all_scores.append(metric.scores(outputs, truth))
         done += part.size
-        report(done, total or done, "comparing outputs")
+        progress(done, total or done, "comparing outputs")
     if metric is None:
         return None, ()
-    values = [metric.value(np.concatenate(each)) for each in scores]
+    values = [metric.value(np.concatenate(each)) for each in scored]
     classes, squares = zip(*shown, strict=True)
     notes = (
-        one_class_note(metric, classes), no_hit_note(metric, np.concatenate(scores[0])),
-        unlike_channels_note(metric, squares),
-    )  # fmt: skip
+        scores.one_class_note(metric, classes),
+        scores.no_hit_note(metric, np.concatenate(scored[0])),
+        scores.unlike_channels_note(metric, squares),
+    )
     here = values[2] if session is not None else None
     measured = Accuracy(metric.name, metric.unit, values[0], values[1], done, here)
     return measured, tuple(filter(None, notes))
@@ -215,7 +204,7 @@ class Noise:
 
     def _axes(self, rank: int) -> tuple[int, ...]:
         if self._axis is None or not -rank <= self._axis < rank:
-            return channel_axes(rank)
+            return scores.channel_axes(rank)
         return tuple(axis for axis in (self._axis % rank,) if axis)  # axis 0 has samples
 
     @property
@@ -241,7 +230,7 @@ class Noise:
 
 def _sums(axis: int, values: Array, errors: Array) -> FloatArray:
     """Returns (signal, noise) of each slice along an axis."""
-    return np.stack([squares_along(axis, each) for each in (values, errors)])
+    return np.stack([scores.squares_along(axis, each) for each in (values, errors)])
 
 
 def decibels(share: float) -> float:
@@ -317,13 +306,6 @@ def float_counterparts(
     return by_name
 
 
-def measured(name: str, twins_by_name: Mapping[str, FloatCounterpart]) -> str | None:
-    """Returns the name of the twin that has the values of the tensor `name`."""
-    base = name.removesuffix(_BEFORE)
-    forms = (base + _DEQUANTIZED, name, base, base + _QUANTIZED)
-    return next((each for each in forms if each in twins_by_name), None)
-
-
 def _parameters(
     name: str, producers: Mapping[str, onnx.NodeProto], stored: Mapping[str, onnx.TensorProto]
 ) -> tuple[Array | None, Array | None]:
@@ -348,10 +330,7 @@ class Losses:
 
 
 def losses(
-    prepared: Model,
-    quantized: Model,
-    batches: CalibrationBatches,
-    progress: Progress | None = None,
+    prepared: Model, quantized: Model, batches: CalibrationBatches, progress: Progress = silent
 ) -> Losses:
     """Runs `quantized` and `prepared` on `batches`, and returns the errors of the first.
 
@@ -359,7 +338,6 @@ def losses(
     data: both graphs run one batch at a time. Where the time limit of the command does not suffice,
     it measures fewer batches, and says so.
     """
-    report = progress or silent
     twins_by_name = float_counterparts(prepared.proto, quantized.proto)
     recorder = TensorRecorder({twin.original for twin in twins_by_name.values()})
     axes = operators.channel_axes(prepared.graph)
@@ -371,7 +349,7 @@ def losses(
         recorder.tensors = dict(feeds)
         plain.run(None, feeds)
         narrow.run(None, feeds)
-        report(done, len(batches), "comparing layers")
+        progress(done, len(batches), "comparing layers")
     own, layers = {node.name for node in prepared.graph.node}, list[LayerError]()
     for node in narrow.model.nodes:
         added = noise.of(node.outputs[0]) if node.key in own else None
@@ -437,4 +415,6 @@ class _NoiseMeter(Observer):
 
     def of(self, name: str) -> Noise | None:
         """Returns the noise of a tensor of the quantised graph; None without a twin."""
-        return self._noise.get(measured(name, self._twins) or "")
+        base = name.removesuffix(_BEFORE)
+        forms = (base + _DEQUANTIZED, name, base, base + _QUANTIZED)
+        return self._noise.get(next((each for each in forms if each in self._twins), ""))

@@ -15,6 +15,7 @@ aside meanwhile.
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import count
@@ -36,7 +37,7 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import from_tensor
 from tracer.quantization.calibration import CalibrationBatches
 from tracer.quantization.graph_editor import names_read
-from tracer.quantization.options import QuantizationOptions
+from tracer.quantization.options import QuantizationOptions, WeightOptions
 
 _OPSET = 13
 """The first whose QuantizeLinear and DequantizeLinear have a scale for each channel, and whose Clip
@@ -54,20 +55,28 @@ def select_nodes(proto: onnx.ModelProto, options: QuantizationOptions) -> list[s
     pattern that matches nothing, or where `exclude` leaves no node.
     """
     nodes = proto.graph.node
-    included = (
-        matching_nodes(nodes, options.nodes) if options.nodes else {node.name for node in nodes}
-    )
-    excluded = matching_nodes(nodes, options.exclude)
+    matching = matching_nodes(nodes, options)
     captured = {name for node in nodes for name in set(names_read(node)) - set(node.input)}
     shared = {node.name for node in nodes if captured.intersection((*node.input, *node.output))}
-    chosen = included - excluded - shared
+    chosen = matching - shared
     if not chosen and options.exclude:
         raise UsageError("no node remains to be quantised", "Exclude fewer.")
     return [node.name for node in nodes if node.name in chosen]
 
 
-def matching_nodes(nodes: Sequence[onnx.NodeProto], patterns: Sequence[str]) -> set[str]:
-    """Returns the names of the nodes that match. Raises UsageError for a pattern without any."""
+def matching_nodes(
+    nodes: Sequence[onnx.NodeProto], options: QuantizationOptions | WeightOptions
+) -> set[str]:
+    """Returns the names of the nodes that `nodes` matches (default: all) and `exclude` does not.
+
+    Raises UsageError for a pattern that matches nothing.
+    """
+    every = {node.name for node in nodes}
+    included = _names_matching(nodes, options.nodes) if options.nodes else every
+    return included - _names_matching(nodes, options.exclude)
+
+
+def _names_matching(nodes: Sequence[onnx.NodeProto], patterns: Sequence[str]) -> set[str]:
     names: set[str] = set()
     for pattern in patterns:
         matching = set()
@@ -108,8 +117,7 @@ def separate_biases(graph: onnx.GraphProto, folder: Path) -> None:
         width = _width_of_row(node, bias, stored)
         if readers[bias.name] == 1 and width is None:
             continue
-        own = onnx.TensorProto()
-        own.CopyFrom(bias)
+        own = deepcopy(bias)
         if width is not None:
             row = np.broadcast_to(from_tensor(bias, folder).reshape(-1), width)
             own = onnx.numpy_helper.from_array(np.ascontiguousarray(row))
@@ -267,8 +275,7 @@ def raise_for_qonnx(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
 
     onnx converts a graph of its own operators alone: in place of others it sees Identity.
     """
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    copy = deepcopy(proto)
     weights = {tensor.name for tensor in copy.graph.initializer}
     kernel_nodes.list_inputs(copy, {value.name for value in copy.graph.input} - weights)
     if next(o.version for o in copy.opset_import if not canonical_domain(o.domain)) >= _OPSET:
@@ -276,11 +283,10 @@ def raise_for_qonnx(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
     own: dict[str, onnx.NodeProto] = {}
     for node in copy.graph.node:
         if node.domain:
-            own[node.output[0]] = onnx.NodeProto.FromString(node.SerializeToString())
+            own[node.output[0]] = deepcopy(node)
             node.op_type, node.domain = "Identity", ""
             del node.attribute[:], node.input[1:]
-    imports = [o for o in copy.opset_import if canonical_domain(o.domain)]
-    foreign = [onnx.OperatorSetIdProto.FromString(o.SerializeToString()) for o in imports]
+    foreign = [deepcopy(o) for o in copy.opset_import if canonical_domain(o.domain)]
     import_onnx_alone(copy)
     try:
         newer = version_converter.convert_version(copy, _OPSET)

@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from tracer.executors.onnxruntime import sessions
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model, encoded
-from tracer.graph.stored_weights import has_external_data
 from tracer.quantization import calibration, graph_editor, preparation, static
 from tracer.quantization.layers import Losses, losses
 from tracer.quantization.options import QuantizationOptions, WeightOptions
@@ -91,7 +91,7 @@ def quantize(
     model: Model,
     batches: calibration.CalibrationBatches,
     options: QuantizationOptions | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     pool: Pool | None = None,
 ) -> QuantizedGraph:
     """Quantises `model` with the activation ranges on `batches`, and measures layer errors.
@@ -127,7 +127,7 @@ def quantized_graphs(
     batches: calibration.CalibrationBatches,
     options: QuantizationOptions,
     folder: Path,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     pool: Pool | None = None,
 ) -> tuple[Path, Path]:
     """Returns files in `folder`: the graph prepared for quantisation, and the quantised graph.
@@ -172,7 +172,7 @@ def quantize_weights(
     model: Model,
     options: WeightOptions,
     batches: calibration.CalibrationBatches | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> QuantizedGraph:
     """Quantises the constant matrices of MatMul nodes, and measures layer errors on `batches`.
 
@@ -180,9 +180,8 @@ def quantize_weights(
     named by their keys, and keep module and source. Raises ModelError for a model without a MatMul
     by a constant matrix; UsageError for patterns that match nothing.
     """
-    named = onnx.ModelProto()
-    folder = None if model.path is None else Path(model.path).parent
-    named.CopyFrom(stored_weights.with_inline_weights(model.proto, folder))
+    folder = None if model.path is None else model.path.parent
+    named = deepcopy(stored_weights.with_inline_weights(model.proto, folder))
     node_keys = (node.key for node in model.nodes if not node.scope.path)
     for node, key in zip(named.graph.node, node_keys, strict=True):
         node.name = key
@@ -211,7 +210,7 @@ def _shared(
     batches: calibration.CalibrationBatches,
     options: QuantizationOptions,
     pool: Pool | None,
-    progress: Progress | None,
+    progress: Progress,
 ) -> Path | None:
     """Returns a file with the ranges that workers have found; None where there are no workers.
 
@@ -224,15 +223,13 @@ def _shared(
             f"ranges by {options.method} follow from all samples in order",
             "Choose --method minmax, or leave out --workers and --scheduler.",
         )
-    proto = onnx.load(source, load_external_data=False)
-    if has_external_data(proto) or not isinstance(batches, calibration.CalibrationSamples):
+    has_files = stored_weights.has_external_data(onnx.load(source, load_external_data=False))
+    if has_files or not isinstance(batches, calibration.CalibrationSamples):
         return None
     if not batches.dataset.count(batches.size):  # only reading the data tells their number
         return None
     operators = sorted({*registry.QLinearOpsRegistry, *registry.QDQRegistry})
-    data = static.shared_ranges(
-        source.read_bytes(), model, batches, operators, pool, progress or silent
-    )
+    data = static.shared_ranges(source.read_bytes(), model, batches, operators, pool, progress)
     target = source.with_name("ranges.json")
     calibrate.save_tensors_data(data, target)
     return target
@@ -270,13 +267,7 @@ def _products(model: Model, proto: onnx.ModelProto, options: WeightOptions) -> l
             "quantised",
             "Quantise weights and activations: --calibrate DATA.",
         )
-    nodes = proto.graph.node
-    named = (
-        preparation.matching_nodes(nodes, options.nodes)
-        if options.nodes
-        else {node.name for node in nodes}
-    )
-    named -= preparation.matching_nodes(nodes, options.exclude)
+    named = preparation.matching_nodes(proto.graph.node, options)
     chosen = [node.name for node in able if node.name in named]
     if not chosen:
         raise UsageError(
@@ -294,8 +285,7 @@ def _quantized(
         MatMulNBitsQuantizer,
     )
 
-    own = onnx.ModelProto()  # the quantizer works in place
-    own.CopyFrom(proto)
+    own = deepcopy(proto)  # the quantizer works in place
     config = DefaultWeightOnlyQuantConfig(
         block_size=options.block,
         is_symmetric=options.symmetric,

@@ -145,10 +145,11 @@ class _Converter:
             before = self._graph.producer(name)
             name = before.input[0] if before is not None and before.op_type == "Clip" else name
         elif clips:
-            ends = ((np.float32(end) - shift) * step for end in (integers.low, integers.high))
-            names = [self._graph.constant(node, part, end.reshape(()).astype(np.float32))
-                     for part, end in zip(("low", "high"), ends, strict=True)]  # fmt: skip
-            name = self._graph.inserted(node, "Clip", [name, *names])
+            low, high = (
+                ((np.float32(end) - shift) * step).reshape(()).astype(np.float32)
+                for end in (integers.low, integers.high)
+            )
+            name = self._graph.clipped(node, name, low, high)
         self._become_quant(node, name, step, shift, integers)
         return True
 

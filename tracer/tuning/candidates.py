@@ -225,9 +225,7 @@ def wanted(findings: Findings, request: Request) -> list[Candidate]:
         why = change.applies(findings)
         if why is None:
             continue
-        fault = "" if request.allows(change.effect) else (
-            f"needs --allow {change.effect}"
-        )  # fmt: skip
+        fault = "" if request.allows(change.effect) else f"needs --allow {change.effect}"
         steps = [Step(change, value) for value in change.values(findings)]
         candidates += [Candidate((step,), why, fault=fault) for step in steps]
     return candidates

@@ -44,11 +44,6 @@ def read_plan(path: Path) -> Plan:
         return msgspec.json.decode(text, type=Plan)
 
 
-def steps_of(plan: Plan) -> Steps:
-    """Returns the steps of a plan, in order. Raises UsageError for a change that is not known."""
-    return ordered([Step(find(name), value) for name, value in plan.steps])
-
-
 def batch_of(plan: Plan) -> int | None:
     """Returns the batch size of a plan; None where it leaves that of the inputs."""
     return next((int(value) for name, value in plan.steps if name == _BATCH), None)
@@ -57,9 +52,9 @@ def batch_of(plan: Plan) -> int | None:
 def apply_plan(plan: Plan, setup: Setup) -> Setup:
     """Returns `setup`, whose inputs have the plan's batch size, with the other steps of the plan.
 
-    Raises the errors of the changes.
+    Raises UsageError for a change that is not known, and the errors of the changes.
     """
-    for step in steps_of(plan):
+    for step in ordered([Step(find(name), value) for name, value in plan.steps]):
         if step.change.name != _BATCH:
             setup = step.apply(setup)
     return setup

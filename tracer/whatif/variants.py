@@ -298,7 +298,7 @@ def graph_variants(
     data: str | Path,
     options: WhatIfOptions,
     folder: Path,
-    progress: Progress | None,
+    progress: Progress,
 ) -> tuple[tuple[GraphVariant, ...], tuple[str, ...]]:
     """Returns a graph for each combination of bits, and notes on how `model` was changed.
 
@@ -320,7 +320,7 @@ def graph_variants(
 
 
 def quantized_first(
-    model: Model, batches: CalibrationSamples, progress: Progress | None
+    model: Model, batches: CalibrationSamples, progress: Progress
 ) -> tuple[Model, tuple[str, ...]]:
     """Returns `model`, with a note: a float model is quantised with ranges on `batches`."""
     if adds_integers(model):

@@ -23,7 +23,7 @@ def samples(seed, depth, groups, grid, with_bias, weight_bits, has_one_scale):
     integers = random.integers(-most, most + 1, (rows, depth)).astype(float)
     bias = random.normal(0, random.choice([1, 1e4]), rows) if with_bias else None
     layer = Layer(
-        "l", "y", "Gemm", None, integers, scales, bias, grid, (rows, depth), False, groups, {},
+        "l", "Gemm", integers, scales, bias, grid, (rows, depth), False, groups, {},
         weight_bits, has_one_scale=has_one_scale,
     )  # fmt: skip
     wide = random.integers(grid.low, grid.high + 1, (50, groups, depth)) * grid.step

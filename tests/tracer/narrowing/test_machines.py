@@ -63,7 +63,7 @@ def samples(seed, channels, window, count, zero):
     integers[:, random.random(integers.shape[1]) < 0.5] //= 8
     grid = Grid(0.02, -zero, 255 - zero, zero)
     shape = (2 * count, channels, window)
-    layer = Layer("l", "y", "Conv", None, integers, random.uniform(0.01, 1, 2 * count), None, grid,
+    layer = Layer("l", "Conv", integers, random.uniform(0.01, 1, 2 * count), None, grid,
                   shape, False, count, {})  # fmt: skip
     read = random.integers(-zero, 256 - zero, (60, count, channels * window)) * grid.step
     parts = np.einsum("ngk,gmk->ngm", read, layer.weights.reshape(count, 2, -1))

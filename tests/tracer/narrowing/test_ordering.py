@@ -175,7 +175,7 @@ def searches(draw):
     bias = random.normal(0, 100, rows) if draw(st.booleans()) else None
     grid = Grid(0.5, -draw(st.integers(0, 1)) * 128, 127)
     shape = (rows, channels, window)
-    layer = Layer("l", "y", "Conv", None, integers, scales, bias, grid, shape, False, 1, {})
+    layer = Layer("l", "Conv", integers, scales, bias, grid, shape, False, 1, {})
     inputs = random.integers(grid.low, grid.high + 1, (30, depth)) * grid.step
     tile = draw(st.none() | st.integers(1, depth))
     return layer, inputs, tile, draw(st.floats(0.3, 1.1))
@@ -218,7 +218,7 @@ def test_of_two_sides_no_partial_sum_exceeds_the_largest_term(seed, pairs, sprea
     random = np.random.default_rng(seed)
     values = np.rint(random.uniform(1, 1 + spread, pairs) * 10)
     terms = random.permutation(np.concatenate([values, -values]))[None]
-    layer = Layer("l", "y", "Gemm", None, terms, np.ones(1), None, Grid(1.0, 0, 1), terms.shape,
+    layer = Layer("l", "Gemm", terms, np.ones(1), None, Grid(1.0, 0, 1), terms.shape,
                   False, 1, {})  # fmt: skip
     most = np.abs(terms).max(1)
     registers = Need(16).registers(layer.depth)

@@ -23,7 +23,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tracer.analyzers.views.text import plural
 from tracer.api.compare import SideSettings
 from tracer.api.compare.sides import (
     DEFAULT,
@@ -38,16 +37,8 @@ from tracer.errors import InputError, UsageError, locate_errors
 from tracer.executors import registry
 from tracer.executors.releases import PACKAGES, Release
 from tracer.executors.settings import DEVICES
-from tracer.exporters import frameworks
+from tracer.exporters import frameworks, subject
 from tracer.exporters.records import draw, exporter_of, input_specs
-from tracer.exporters.subject import (
-    Code,
-    ModelSource,
-    load_source,
-    names_code,
-    open_subject,
-    runs_in_framework,
-)
 from tracer.graph.model import Model
 from tracer.inputs.feedset import npz_members, read_arrays
 from tracer.inputs.request import on_sizes_that_run
@@ -57,7 +48,7 @@ from tracer.records.trace import Trace
 from tracer.storage import trace_file
 from tracer.support.arguments import flag_of
 from tracer.support.imports import not_installed
-from tracer.text import suggest
+from tracer.text import plural, suggest
 
 _DEFAULT = SideSettings()
 _FORMS = (
@@ -70,7 +61,9 @@ Arrays: TypeAlias = Sequence[NDArray[Any]]
 """An array for each input of a model, by position."""
 
 
-def named_sides(sides: "Sequence[ModelSource | Trace]", settings: SideSettings) -> list[NamedSide]:
+def named_sides(
+    sides: "Sequence[subject.ModelSource | Trace]", settings: SideSettings
+) -> list[NamedSide]:
     """Returns the sides, which are traces, models or named by texts, with short labels.
 
     A model that is exported gets the inputs that the settings describe, else those of the first
@@ -91,13 +84,13 @@ def named_sides(sides: "Sequence[ModelSource | Trace]", settings: SideSettings) 
     return with_short_labels([named[key] for key in keys])
 
 
-def open_side(side: "ModelSource | Trace", settings: SideSettings) -> NamedSide:
+def open_side(side: "subject.ModelSource | Trace", settings: SideSettings) -> NamedSide:
     """Returns the side that a model, a trace or a text is. Raises the errors of `parse`."""
     if isinstance(side, str | Path):
         return parse(str(side), settings)
     if isinstance(side, Trace):
         return Recorded(side.model.name, side)
-    model = open_subject(side)
+    model = subject.open_subject(side)
     label = model.name if model.path or model.subject else model.proto.graph.name
     return OnnxSide(label, runnable_form(model), Path(model.name))
 
@@ -105,9 +98,9 @@ def open_side(side: "ModelSource | Trace", settings: SideSettings) -> NamedSide:
 def _is_exported(key: str | int) -> bool:
     """Whether a side, if it is a text, is code of a framework that runs as ONNX."""
     name, executor = _split_executor(str(key))
-    if re.split("==|:", executor)[0] in frameworks() or not names_code(name):
+    if re.split("==|:", executor)[0] in frameworks() or not subject.names_code(name):
         return False
-    return bool(executor) or not runs_in_framework(name)
+    return bool(executor) or not subject.runs_in_framework(name)
 
 
 def _split_executor(text: str) -> tuple[str, str]:
@@ -119,13 +112,13 @@ def _split_executor(text: str) -> tuple[str, str]:
 def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
     """Returns the side that `text` names.
 
-    Raises UsageError or InputError if there is none, and for code the errors of `load_source` and
-    `open_subject`.
+    Raises UsageError or InputError if there is none, and for code the errors of
+    `exporters.subject`.
     """
     name, executor = _split_executor(text)
     if executor == "" and Path(name).suffix == ".trace":
         return Recorded(text, trace_file.load(name))
-    if executor == "" and runs_in_framework(name):
+    if executor == "" and subject.runs_in_framework(name):
         executor = _framework_of(name, settings)
     engine, _, how = executor.partition(":")
     engine, pinned, version = engine.partition("==")
@@ -151,9 +144,9 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
     level = (rest if provider else how) or None
     with locate_errors(text):
         registry.settings_for(engine or DEFAULT, {LEVEL: level})
-    if not name or not (Path(name).exists() or names_code(name)):
+    if not name or not (Path(name).exists() or subject.names_code(name)):
         raise InputError(f"{name or repr(text)}: no such file", _FORMS)
-    model = _export(name, settings) if names_code(name) else open_subject(name)
+    model = _export(name, settings) if subject.names_code(name) else subject.open_subject(name)
     if registry.SHORT_NAMES[engine or DEFAULT] != registry.REFERENCE:
         model = runnable_form(model)
     release = Release(version, PACKAGES[engine]) if pinned else None
@@ -166,11 +159,11 @@ def _export(name: str, settings: SideSettings) -> Model:
         if isinstance(weights, Mapping):  # the framework of an export chooses among several
             weights = settings.weights_of(_framework_of(name, settings))
         shapes, dtype = settings.shapes(None), settings.input_dtype
-        return open_subject(Code(name, shapes, dtype, settings.args, weights))
+        return subject.open_subject(subject.Code(name, shapes, dtype, settings.args, weights))
 
 
 def _framework_of(name: str, settings: SideSettings) -> str:
-    return exporter_of(load_source(name, settings.args, seed=settings.seed)).name
+    return exporter_of(subject.load_source(name, settings.args, seed=settings.seed)).name
 
 
 def refuse_unused(sides: Sequence[NamedSide], settings: SideSettings) -> None:

@@ -17,7 +17,6 @@ from tracer.analyzers.compare.numbers import Numbers, Scores
 from tracer.analyzers.compare.sides import Side, measured_side, recorded_side
 from tracer.analyzers.compare.sweep import Sweeps
 from tracer.analyzers.compare.sweep import sweep as sweep_of
-from tracer.analyzers.views.text import plural
 from tracer.api.compare import CompareArguments, SideSettings, SweepArguments, naming, values
 from tracer.api.compare.sides import LiveSide, NamedSide, OnnxSide, Recorded, Runner, with_releases
 from tracer.containment import signals
@@ -28,6 +27,7 @@ from tracer.inputs.request import Samples, with_overrides
 from tracer.records.trace import INCOMPLETE, Trace, Turns
 from tracer.support.temporary import TemporaryFolder
 from tracer.support.types import FloatArray
+from tracer.text import plural
 
 FIRST_RUNS = 5
 """Runs of the profile that tells which kernels a side has, before the turns."""

@@ -153,9 +153,8 @@ def _numbers(
     if not count:
         return result
     if not other:
-        moved = count_reordered(first.model, second.model)
         note = "the weights are the same on both sides"
-        if moved:
+        if moved := count_reordered(first.model, second.model):
             note = (
                 f"the weights have the same elements on both sides, {moved:,} of {count:,} in "
                 "another order"

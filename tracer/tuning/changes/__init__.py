@@ -29,7 +29,7 @@ from tracer.tuning.setup import Machine, Setup
 PRODUCTS = ("Conv", "FusedConv", "ConvTranspose", "FusedGemm", "FusedMatMul", "Gemm", "MatMul")
 """Kernels that multiply floats by weights."""
 LATENCY, THROUGHPUT, MEMORY = "latency", "throughput", "memory"
-GOALS = (LATENCY, THROUGHPUT, MEMORY)
+EVERY_GOAL = (LATENCY, THROUGHPUT, MEMORY)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,6 @@ of few bits. The last two are tried only where the user allows them."""
 
 Applies: TypeAlias = Callable[[Findings], str | None]
 ALLOWED = ("exact", "rounding")
-EVERY_GOAL = (LATENCY, THROUGHPUT, MEMORY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 """Another model or other inputs: fused, folded, of a newer opset or fewer bits, a larger batch."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,22 +41,29 @@ _FACTORS = (2, 4, 8, 16, 32)
 _ALWAYS = frozenset({"Constant"})
 
 
+@contextmanager
+def _refusing(setup: Setup, what: str) -> Iterator[None]:
+    """Raises ModelError, which says `what` failed and why, for whatever a tool raises.
+
+    Drops what the tool logs.
+    """
+    try:
+        with without_logs():
+            yield
+    except Exception as error:  # tools raise all kinds of exceptions
+        reason = " ".join(str(error).split())
+        raise ModelError(f"{setup.model.name}: {what}: {reason}") from error
+
+
 def _fusions(setup: Setup, value: str) -> Setup:
     from onnxruntime.transformers import optimizer
 
-    model = setup.model
-    own = onnx.ModelProto()
-    own.CopyFrom(setup.whole_proto)  # the optimizer works in place
-    try:
-        with without_logs():
-            fused = optimizer.optimize_model(own, model_type=value, opt_level=0)
-            count = sum(fused.get_fused_operator_statistics().values())
-    except Exception as error:  # it raises all kinds of exceptions
-        reason = " ".join(str(error).split())
-        message = f"{model.name}: onnxruntime cannot fuse it as {value}: {reason}"
-        raise ModelError(message) from error
+    own = deepcopy(setup.whole_proto)  # the optimizer works in place
+    with _refusing(setup, f"onnxruntime cannot fuse it as {value}"):
+        fused = optimizer.optimize_model(own, model_type=value, opt_level=0)
+        count = sum(fused.get_fused_operator_statistics().values())
     if not count:
-        raise ModelError(f"{model.name}: nothing in it has the patterns of {value}")
+        raise ModelError(f"{setup.model.name}: nothing in it has the patterns of {value}")
     if all(entry.domain != _DOMAIN for entry in fused.model.opset_import):
         fused.model.opset_import.add(domain=_DOMAIN, version=1)  # its operators, without it
     return setup.with_proto(fused.model)
@@ -82,14 +91,10 @@ def _why_fusions(findings: Findings) -> str | None:
 
 
 def _opset(setup: Setup, value: str) -> Setup:
-    model, version = setup.model, int(value)
-    try:
+    version = int(value)
+    with _refusing(setup, f"onnx cannot convert it to opset {value}"):
         converted = version_converter.convert_version(setup.whole_proto, version)
         onnx.checker.check_model(converted)
-    except Exception as error:  # the converter raises all kinds of exceptions
-        reason = " ".join(str(error).split())
-        message = f"{model.name}: onnx cannot convert it to opset {value}: {reason}"
-        raise ModelError(message) from error
     return setup.with_proto(converted)
 
 
@@ -144,12 +149,11 @@ def _why_batch(findings: Findings) -> str | None:
 
 def _folding(setup: Setup, value: str) -> Setup:
     values = _shape_values(setup.model, setup.feedset)
-    model = setup.model
-    folded = onnx.ModelProto()
-    folded.CopyFrom(setup.whole_proto)
+    folded = deepcopy(setup.whole_proto)
     nodes = [node for node in folded.graph.node if not _is_foldable(node, values)]
     if len(nodes) == len(folded.graph.node):
-        raise ModelError(f"{model.name}: no node computes a shape that is known from the inputs")
+        told = "no node computes a shape that is known from the inputs"
+        raise ModelError(f"{setup.model.name}: {told}")
     constants = [
         numpy_helper.from_array(values[name], name)
         for node in folded.graph.node
@@ -227,20 +231,14 @@ _WEIGHTED = ("FusedMatMul", "MatMul")
 def _dynamic(setup: Setup, value: str) -> Setup:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    model, files = setup.model, TemporaryFolder()
+    files = TemporaryFolder()
     source, target = files.path / "float.onnx", files.path / "dynamic.onnx"
-    own = onnx.ModelProto()
-    own.CopyFrom(setup.whole_proto)
+    own = deepcopy(setup.whole_proto)
     del own.graph.value_info[:]  # the quantizer transposes weights, and keeps the shapes before
-    source.write_bytes(encoded(own, model.name))
-    try:
+    source.write_bytes(encoded(own, setup.model.name))
+    with _refusing(setup, "onnxruntime cannot quantise it"):
         kind = getattr(QuantType, _DYNAMIC_TYPES[value])
-        with without_logs():
-            quantize_dynamic(source, target, weight_type=kind, per_channel=False)
-    except Exception as error:  # its quantizer raises all kinds of exceptions
-        reason = " ".join(str(error).split())
-        message = f"{model.name}: onnxruntime cannot quantise it: {reason}"
-        raise ModelError(message) from error
+        quantize_dynamic(source, target, weight_type=kind, per_channel=False)
     return setup.with_proto(loading.load(target).proto)
 
 
