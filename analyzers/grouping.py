@@ -16,6 +16,7 @@ from tracer.analyzers.roofline import averaged
 from tracer.analyzers.timing import RUNTIME, timing
 from tracer.errors import UsageError
 from tracer.records.columns import COMMON, EXTREMES, SUMMED, TERMS_MEANS, summed
+from tracer.records.model_info import Topology
 from tracer.records.trace import Run
 
 ROOT, OF_RUNTIME = "(root)", f"({RUNTIME})"
@@ -25,6 +26,34 @@ UNKNOWN = {"module": "(no module)", "source": "(no source)"}
 _SEPARATOR = "; "
 _LISTED = 12
 """Operators of a kernel up to which each is named; beyond it they are counted."""
+_OF_RESULTS = "QuantizeLinear"
+
+
+def served(topology: Topology | None) -> Mapping[str, str]:
+    """Returns for each node of `SERVING` the node that it serves, by key; none if there is none.
+
+    A QuantizeLinear serves the node whose result it converts. All others, and a QuantizeLinear of
+    an input or a weight, serve the first node that reads their result.
+    """
+    if topology is None:
+        return {}
+    readers: list[list[int]] = [[] for _ in topology.nodes]
+    for position, producers in enumerate(topology.producers):
+        for producer in producers:
+            readers[producer].append(position)
+    serving = [kind in SERVING for kind in topology.op_types]
+    served_by: dict[int, int] = {}
+    for position in reversed(range(len(serving))):  # readers come after what they read
+        for reader in readers[position] if serving[position] else ():
+            target = served_by.get(reader, reader)
+            if not serving[target]:
+                served_by[position] = target
+                break
+    for position, kind in enumerate(topology.op_types):
+        makers = [each for each in topology.producers[position] if not serving[each]]
+        if kind == _OF_RESULTS and makers:
+            served_by[position] = makers[0]
+    return {topology.nodes[one]: topology.nodes[other] for one, other in served_by.items()}
 
 
 def grouped(

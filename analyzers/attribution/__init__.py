@@ -28,7 +28,6 @@ from tracer.graph.operators import (
     draws_numbers,
     returns_integers,
 )
-from tracer.records.model_info import Topology
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel
 
@@ -213,36 +212,6 @@ def main_first(
     return tuple(ordered)
 
 
-_OF_RESULTS = "QuantizeLinear"
-
-
-def served(topology: Topology | None) -> Mapping[str, str]:
-    """Returns for each node of `SERVING` the node that it serves, by key; none if there is none.
-
-    A QuantizeLinear serves the node whose result it converts. All others, and a QuantizeLinear of
-    an input or a weight, serve the first node that reads their result.
-    """
-    if topology is None:
-        return {}
-    readers: list[list[int]] = [[] for _ in topology.nodes]
-    for position, producers in enumerate(topology.producers):
-        for producer in producers:
-            readers[producer].append(position)
-    serving = [kind in SERVING for kind in topology.op_types]
-    served_by: dict[int, int] = {}
-    for position in reversed(range(len(serving))):  # readers come after what they read
-        for reader in readers[position] if serving[position] else ():
-            target = served_by.get(reader, reader)
-            if not serving[target]:
-                served_by[position] = target
-                break
-    for position, kind in enumerate(topology.op_types):
-        makers = [each for each in topology.producers[position] if not serving[each]]
-        if kind == _OF_RESULTS and makers:
-            served_by[position] = makers[0]
-    return {topology.nodes[one]: topology.nodes[other] for one, other in served_by.items()}
-
-
 def attribute(
     model: Model, kernels: Sequence[Kernel], evidence: Evidence | None = None
 ) -> tuple[tuple[str, ...], ...]:
@@ -297,10 +266,8 @@ def _graphs(
     model: Model, kernels: Sequence[Kernel], evidence: Evidence | None
 ) -> Mapping[str, Graph]:
     """Returns the graphs of the model by path, with what is known before kernels claim nodes."""
-    nodes: dict[str, list[Node]] = {scope.path: [] for scope in model.scopes}
-    for node in model.nodes:
-        nodes[node.scope.path].append(node)
-    graphs = {path: Graph.of(own, path) for path, own in nodes.items()}
+    paths, nodes = [scope.path for scope in model.scopes], model.nodes_by_graph
+    graphs = {path: Graph.of(nodes.get(path, ()), path) for path in paths}
     if evidence is not None:
         unclear = evidence.uninformative.keys() | evidence.reordered
         graphs[""].equal = {n: e for n, e in evidence.equal.items() if n not in unclear}
@@ -337,29 +304,20 @@ def _claim(graph: Graph, kernel: Kernel, position: int) -> list[Node]:
         before = _upstream(graph, own, position, stops) if bounded else (own,)
         claimed = {node.key: node for node in before}
     if computes_in_integers(kernel.op_type) or kernel.op_type in _OF_PACKED:
-        claimed |= _scales_inside(graph, kernel, position, list(claimed.values()))
+        # stored integers that the kernel reads as they are: nothing folds their DequantizeLinear
+        read = (name for node in list(claimed.values()) for name in needs(node))
+        makers = [graph.makers[n] for n in read if n in graph.constant and n in graph.makers]
+        claimed |= {
+            maker.key: maker
+            for maker in makers
+            if maker.op_type == "DequantizeLinear"
+            and maker.outputs[0] not in kernel.inputs
+            and graph.free(maker, position)
+        }
     for key in claimed:
         graph.claimed.setdefault(key, position)
     computing = [node for node in claimed.values() if node.op_type not in UNCHANGING]
     return sorted(computing or claimed.values(), key=lambda node: node.index)
-
-
-def _scales_inside(
-    graph: Graph, kernel: Kernel, position: int, nodes: Sequence[Node]
-) -> dict[str, Node]:
-    """Returns the DequantizeLinear of stored integers that a kernel reads as they are, by key.
-
-    Nothing folds them: the kernel takes the integers, and the floats are nowhere.
-    """
-    names = (name for node in nodes for name in needs(node) if name in graph.constant)
-    makers = (graph.makers[name] for name in names if name in graph.makers)
-    return {
-        maker.key: maker
-        for maker in makers
-        if maker.op_type == "DequantizeLinear"
-        and maker.outputs[0] not in kernel.inputs
-        and graph.free(maker, position)
-    }
 
 
 def _proved(graph: Graph, kernel: Kernel, named: list[Node]) -> list[Node]:

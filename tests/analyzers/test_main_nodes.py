@@ -6,8 +6,8 @@ import pytest
 
 import tracer
 from tests.graphs import parse
-from tracer.analyzers.attribution import SERVING, main_first, served
-from tracer.analyzers.grouping import by_node, grouped
+from tracer.analyzers.attribution import SERVING, main_first
+from tracer.analyzers.grouping import by_node, grouped, served
 from tracer.analyzers.timing import coverage
 from tracer.graph.loading import open_model
 

@@ -134,7 +134,7 @@ def test_a_squeeze_between_two_conversions_takes_them_along_in_either_type(kind)
     found = {row.kernel: (row.nodes, row.verdict) for row in fusions(squeezed(kind)).kernels}
     assert found["m"] == (("d", "m", "mq"), CONFIRMED)
     assert found["s"] == (("md", "s", "sq"), CONFIRMED)
-    assert found["p"] == (("sd", "p", "pq"), CONFIRMED)
+    assert found["p"] == (("sd", "wd", "p", "pq"), CONFIRMED)
 
 
 def test_a_reshape_that_the_runtime_inserts_before_a_conv_is_no_part_of_it():

@@ -343,3 +343,22 @@ def test_sizes_that_depend_on_data_come_from_the_run():
     found = tracer.profile(parse(DATA_DEPENDENT), runs=5, threads=1, peaks=lambda threads: PEAKS)
     rows = found.nodes[rated(found.nodes)]
     assert rows["gbytes_per_s"].notna().all()
+
+
+def test_stored_integers_are_read_as_integers_by_the_kernel_that_multiplies_them():
+    """As floats, which the kernel never makes, the weights would be four times as many bytes."""
+    model = parse("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[1,512] x) => (float[1,512] y) {
+        q = QuantizeLinear (x, s, u)  d = DequantizeLinear (q, s, u)
+        wd = DequantizeLinear (w, s, i)  m = MatMul (d, wd)
+        o = QuantizeLinear (m, s, u)  y = DequantizeLinear (o, s, u) }""",
+        w=np.random.default_rng(0).integers(-99, 99, (512, 512)).astype(np.int8),
+        s=np.array(0.02, np.float32), u=np.array(128, np.uint8), i=np.array(0, np.int8),
+    )  # fmt: skip
+    trace = tracer.profile(model, runs=20, threads=1)
+    (row,) = trace.nodes[trace.nodes["gbytes_per_s"].notna() & (trace.nodes["macs"] > 0)].to_dict(
+        "records"
+    )
+    moved, work = (1e3 * row[name] * row["time_us"] for name in ("gbytes_per_s", "gflops_per_s"))
+    assert 512 * 512 < moved < 1.5 * 512 * 512
+    assert 2 * 512 * 512 <= work < 2.2 * 512 * 512  # and no products with scales

@@ -6,8 +6,7 @@ import onnx
 import pytest
 
 import tracer
-from tracer.analyzers.attribution import served
-from tracer.analyzers.grouping import grouped
+from tracer.analyzers.grouping import grouped, served
 from tracer.api.count import count
 
 INT8 = Path("models/lenet/lenet.int8.onnx")

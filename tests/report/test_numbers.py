@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import tracer
 from tests.examples import examples
 from tests.graphs import integers
-from tracer.analyzers.attribution import served
-from tracer.analyzers.grouping import grouped
+from tracer.analyzers.grouping import grouped, served
 from tracer.analyzers.views.report import _rounded
 from tracer.analyzers.views.text import (
     FORMATS,

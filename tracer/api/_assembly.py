@@ -21,6 +21,7 @@ from tracer.containment.activity import Progress
 from tracer.errors import TracerError, out_of_memory
 from tracer.executors.registry import OptimizedGraph
 from tracer.graph.model import Model
+from tracer.graph.operators import computes_in_integers
 from tracer.graph.shape_inference import TensorTypes
 from tracer.inputs.feedset import FeedSet
 from tracer.limits import Limits
@@ -101,7 +102,16 @@ def analyze(
     macs = unavoidable_macs(typed_model, counted.table["macs"].dropna().to_dict())
     rows = roofline.rows(times, run, groups, macs)
     moved = kernel_traffic(typed_model, [row.nodes for row in rows], calls)
-    roofs = partial(roofline.roofline, rows, counted.table["flops"], moved)
+    op_types = {node.key: node.op_type for node in model.nodes}
+    undone = [  # a kernel that multiplies integers makes no floats of them first
+        key
+        for kernel, group in zip(run.kernels, groups, strict=True)
+        if computes_in_integers(kernel.op_type)
+        for key in group
+        if op_types[key] == "DequantizeLinear"
+    ]
+    flops = counted.table["flops"].mask(counted.table.index.isin(undone), 0)
+    roofs = partial(roofline.roofline, rows, flops, moved)
     needs = memory(typed_model, groups, counted.idle).join(arena(run, headed))
     parts = fused_parts(times, headed, alone)
     sums = overflow(run.sums)

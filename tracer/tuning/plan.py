@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from tracer.errors import InputError, refusing
+from tracer.records import environment
 from tracer.records.transformed import Plan, Speedup
 from tracer.support.files import read_regular
 from tracer.tuning.changes import Step, Steps, find, ordered
@@ -96,18 +97,12 @@ def model_commands(base: Setup, steps: Steps, model: str) -> tuple[str, ...]:
 
 def session_code(setup: Setup, is_changed: bool, model: str) -> tuple[str, ...]:
     """Returns lines that open the session of `setup` on the file `model`, or on the changed one."""
-    import onnxruntime as ort
-
-    short, names = setup.settings.provider, ort.get_available_providers()
-    own = {name.removesuffix("ExecutionProvider").lower(): name for name in names}
+    provider = environment.provider_of(setup.settings.provider).name
     path = TUNED if is_changed else model
     options = tuple(_options(setup))
     disabled = setup.session.disabled
     others = f", disabled_optimizers={list(disabled)}" if disabled else ""
-    opened = (
-        f'session = ort.InferenceSession("{path}", options, '
-        f'providers=["{own.get(short.lower(), short)}"]{others})'
-    )
+    opened = f'session = ort.InferenceSession("{path}", options, providers=["{provider}"]{others})'
     bound = tuple(_BINDING) if setup.session.bound else ()
     return ("import onnxruntime as ort", "", "options = ort.SessionOptions()", *options, opened,
             *bound)  # fmt: skip

@@ -10,8 +10,7 @@ import pandas as pd
 
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums, error_limit
 from tracer.analyzers.advice import advise
-from tracer.analyzers.attribution import served
-from tracer.analyzers.grouping import kernel_numbers, served_numbers
+from tracer.analyzers.grouping import kernel_numbers, served, served_numbers
 from tracer.analyzers.operations import backward_share
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.overflow import by_width, channels, widths

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from tracer.analyzers.attribution import served
-from tracer.analyzers.grouping import grouped
+from tracer.analyzers.grouping import grouped, served
 from tracer.analyzers.operations import backward_share
 from tracer.analyzers.options import SAMPLE, ViewOptions, refuse_depth, sort_column
 from tracer.analyzers.placement import Placement, has_providers, placements, unplaced

@@ -125,11 +125,6 @@ def _instance(x: Array, scale: Array, bias: Array, a: Mapping[str, Any]) -> Arra
     return out.reshape(x.shape)
 
 
-def _mean(*values: Any) -> Array:
-    *terms, _ = values
-    return np.asarray(reduce(np.add, terms) * (_F(1) / _F(len(terms))))
-
-
 class _LocalResponse:
     """LRN: the window of squares moves by an addition and a subtraction; then a power."""
 
@@ -190,7 +185,10 @@ REPLAYS = of_floats(
             "sums in 8 lanes, then a factor and a shift", _instance
         ),
         "LRN": _LocalResponse(),
-        "Mean": Elementwise("one after the other, then a product with the reciprocal", _mean),
+        "Mean": Elementwise(
+            "one after the other, then a product with the reciprocal",
+            lambda *x: np.asarray(reduce(np.add, x[:-1]) * (_F(1) / _F(len(x) - 1))),
+        ),
         "Softmax": _Softmax(is_log=False),
         "LogSoftmax": _Softmax(is_log=True),
         "LayerNormalization": _Normalization(is_centred=True),
