@@ -191,6 +191,7 @@ _DOUBTS = (
     "saturates pairs of products", "one of its branches runs",
     "the trip count is unknown", "taken as an open size",
     "neither folds nor fuses them",
+    "the plan was made for",
 )  # fmt: skip
 """What is in notes that make a number wrong or doubtful, and that a page therefore shows."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +115,13 @@ def export(call: ExportArguments) -> Exported:
     options, path, model = call.options or ExportOptions(), Path(call.path), call.model
     check_target(path, options.force)
     if options.to is not None:
+        kept = replace(ExportOptions(), to=options.to, seed=options.seed, force=options.force)
+        of_code = call.args, call.weights, call.trust, call.input_shape
+        if options != kept or any(of_code):
+            raise UsageError(
+                f"to={options.to} converts an ONNX model, and reads no option of a framework's",
+                "Leave out all but to, seed and force.",
+            )
         return _convert(model, path, options)
     model = load_source(
         model, call.args, weights=call.weights, framework=options.framework, trust=call.trust,

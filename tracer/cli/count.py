@@ -74,13 +74,14 @@ def command(
     of_runs = rows.groupby([*Run.KEY], dropna=False)["macs"].sum()
     macs = int(of_runs.max()) if len(of_runs) else 0  # a model without nodes has no rows
     are_known = bool(rows.loc[rows["index"].notna(), "macs"].notna().all())
+    broken = list[str]()
     for unit, flag, counted, known, most in (
         ("MACs", "--max-macs", macs, are_known, budget.max_macs),
         ("parameters", "--max-params", params or 0, params is not None, budget.max_params),
     ):
         if most is not None and counted > most:
-            raise ThresholdError(f"{trace.model.name} has {counted:,} {unit}; {flag} is {most:,}")
-        if most is not None and not known:
+            broken.append(f"{counted:,} {unit}; {flag} is {most:,}")
+        elif most is not None and not known:
             needs_run = api.COUNT_WITH_RUN in trace.notes
             raise ThresholdError(
                 f"{trace.model.name}: not all {unit} are known, which {flag} needs",
@@ -89,3 +90,5 @@ def command(
                 else "Add the rules that the notes miss: --operators FILE.py, as in "
                 "'tracer docs custom-operators'.",
             )
+    if broken:
+        raise ThresholdError(f"{trace.model.name} has {'; and '.join(broken)}")

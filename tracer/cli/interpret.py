@@ -103,6 +103,9 @@ def _choose_runtime(command: Callable[..., Any]) -> Callable[..., Any]:
                 what = "a certificate is for the graph of the file"
                 raise UsageError(what, "Leave out --optimization, or the certificate.")
             if is_checked:
+                if accumulating or arguments["tensors"] or arguments["output"].files:
+                    what = "--check-exact proves, and neither runs nor writes"
+                    raise UsageError(what, "Leave out accumulators and outputs.")
                 return _prove_exactness(arguments["model"])
             arguments["options"]["optimization"] = level
             return command(**arguments)

@@ -13,6 +13,7 @@ from tracer.cli import _options
 from tracer.cli._command import Command
 from tracer.cli._messages import reading
 from tracer.cli._types import PathName
+from tracer.errors import InputError
 from tracer.support.arguments import option
 
 
@@ -53,6 +54,8 @@ def command(traces: tuple[Path, ...], model: Path | None, output: _options.Outpu
     """
     from tracer.api.results import is_profile, load_profile, load_result, merge
 
+    if model is not None and not model.exists():
+        raise InputError(f"{model}: no such file", "Name the file of the model.")
     with reading(traces):
         if len(traces) == 1:
             result = load_result(traces[0], model)

@@ -246,11 +246,11 @@ def quantize_static(
         except Exception as error:  # its quantizer raises all kinds of exceptions
             check_room()
             node = _node_at_fault(error, proto)
-            where = f" (at node '{node}')" if node else ""
+            where, left = (f" (at node '{node}')", f"'{node}'") if node else ("", "NODE")
             raise ModelError(
                 f"{name}: onnxruntime cannot quantise it: {' '.join(str(error).split())}{where}",
-                f"Leave nodes out with --exclude{f' {node!r}' if node else ''}, or choose other "
-                "types or another format.",
+                f"Leave nodes out: tracer quantize --exclude {left}; or choose other types or "
+                "another format there.",
             ) from error
         _check_result(name, target)
         return onnx.load(target, load_external_data=False)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.analyzers.compare.tables import nodes
-from tracer.analyzers.compare.numbers import Values, numbers, sqnr
+from tracer.analyzers.compare.numbers import Values, numbers, scores_of, sqnr
 from tracer.analyzers.compare.views.tables import numbers_table
 from tracer.analyzers.options import ViewOptions
 from tracer.support.tolerance import Difference, Precision, Tolerance
@@ -161,3 +161,17 @@ def test_the_first_layer_of_a_quantised_model_that_loses_10_db_is_named(ratios, 
         assert result.first_loss == (layer, pytest.approx(before, 0.01), pytest.approx(after, 0.01))
         told = f"the first large loss is in '{layer}': from {before:.1f} dB to {after:.1f}"
         assert told in lines(result)
+
+
+@pytest.mark.parametrize(("count", "share"), [(20, 0.0), (60, 0.02), (360, 0.01)])
+def test_the_interval_of_a_share_of_right_samples_holds_also_where_hardly_any_differ(count, share):
+    """Of samples that change with a probability each way, the true change is 0."""
+    random, held = np.random.default_rng(0), 0
+    for _ in range(400):
+        first = np.where(random.random(count) < 0.9, 100.0, 0.0)
+        second = np.where(random.random(count) < share, 100 - first, first)
+        expected = 100 * share * (1 - 2 * 0.9)  # more right ones become wrong than wrong ones right
+        scores = scores_of("b", "top1", "%", "digits", second, first)
+        assert scores.low < scores.change < scores.high
+        held += scores.low <= expected <= scores.high
+    assert held >= 0.98 * 400

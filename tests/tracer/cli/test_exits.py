@@ -23,6 +23,7 @@ from tracer.inputs import feedset
 from tracer.support import files
 
 LENET = str(Path("models/lenet/lenet.onnx").resolve())
+INT8 = str(Path("models/lenet/lenet.int8.onnx").resolve())
 
 
 def main(capfd, *arguments):
@@ -312,3 +313,25 @@ def test_a_file_that_appears_while_a_command_works_is_kept(
     assert code == 3
     assert ("x: " if "/" in name else f"{name}: the file exists") in error
     assert (tmp_path / name).read_bytes() == b"of another command"
+
+
+@pytest.mark.parametrize(("line", "told"), [
+    (["report", "run.trace", "--model", "nope.onnx"], "nope.onnx: no such file"),
+    (["export", INT8, "--to", "qonnx", "--opset", "13", "-o", "q.onnx"], "reads no option of a"),
+    (["export", INT8, "--to", "qonnx", "--weights", "w.npz", "-o", "q.onnx"], "reads no option of"),
+    (["interpret", INT8, "--check-exact", "-o", "c.csv"], "neither runs nor writes"),
+    (["interpret", INT8, "--check-exact", "--accumulator", "18"], "neither runs nor writes"),
+    (["count", LENET, "--max-macs", "100", "--max-params", "3"],
+     "has 651,720 MACs; --max-macs is 100; and 61,780 parameters; --max-params is 3"),
+])  # fmt: skip
+def test_what_a_command_would_not_read_is_refused_and_each_limit_is_told(
+    line, told, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    np.savez("w.npz", w=np.zeros(1))
+    if line[0] == "report":
+        tracer.cli.main(["count", LENET, "-o", "run.trace"])
+        capfd.readouterr()
+    assert tracer.cli.main(line) in (1, 2, 3)
+    assert told in " ".join(capfd.readouterr().err.split())
+    assert not Path("q.onnx").exists() and not Path("c.csv").exists()
