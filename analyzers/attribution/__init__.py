@@ -62,9 +62,9 @@ def constants(nodes: Sequence[Node], around: Set[str] = frozenset()) -> set[str]
     return constant
 
 
-MOVERS = frozenset(
-    {"Cast", "MemcpyFromHost", "MemcpyToHost", "ReorderInput", "ReorderOutput", "Transpose"}
-)
+_INSERTED = frozenset({"MemcpyFromHost", "MemcpyToHost", "ReorderInput", "ReorderOutput"})
+"""Operators that no function of a model expands to."""
+MOVERS = _INSERTED | {"Cast", "Transpose"}
 """Operators that a runtime inserts to change the layout, type or device of a tensor."""
 
 _BEFORE_BLOCKS = "Reshape_token_"
@@ -119,8 +119,14 @@ class Flow:
         self._open.discard(position)
         if all(self._moves(maker) for maker in behind):
             return []
-        self._open.difference_update(behind)
-        return list(behind)
+        parts = [
+            maker
+            for maker in behind
+            # what is laid out in another way before the first part is no part
+            if self._kernels[maker].op_type not in _INSERTED or self.computed_by(maker) in behind
+        ]
+        self._open.difference_update(parts)
+        return parts
 
     def _moves(self, position: int) -> bool:
         return moves(self._kernels[position])

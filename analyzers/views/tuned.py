@@ -18,6 +18,8 @@ from tracer.limits import size_text
 from tracer.records.columns import ColumnSpec, Dtype
 from tracer.records.transformed import Plan, Speedup, Trial, Tuned
 
+_NOT_ALLOWED = "needs --allow"
+"""How the verdict of a change begins that was not tried."""
 _LONGEST = 34
 """Characters of a verdict that a row has room for; the reason of a failure is whole in files."""
 
@@ -28,7 +30,8 @@ def page(result: Tuned, options: ViewOptions) -> pages.Page:
     code = [f"    {line}" for line in (*result.commands, *result.code)]
     reasons = {trial.change: trial.why for trial in result.trials}
     lines = (*code, *(f"{change}: {why}" for change, why in reasons.items()))
-    forms = plural(len(result.trials), "form")
+    count = sum(not trial.verdict.startswith(_NOT_ALLOWED) for trial in result.trials)
+    forms = plural(count, "form")
     what = f"{forms} of changes tried for {result.settings['goal']}"
     if result.plan.steps and not result.trials:
         what = "changes made, not measured"

@@ -411,3 +411,20 @@ def test_a_cast_of_halves_has_the_values_of_its_input():
     kernels = fusions(parse(text, w=weights), optimization="none").kernels
     assert {kernel.op_type: kernel.verdict for kernel in kernels}["Cast"] == CONFIRMED
     assert CONTRADICTED not in {kernel.verdict for kernel in kernels}
+
+
+def test_a_change_of_layout_before_a_normalisation_is_no_part_of_it():
+    """The skip connection of a UNet: what a convolution computes is read as it is laid out, too."""
+    random = np.random.default_rng(0)
+    model = parse("""<ir_version: 10, opset_import: ["": 21]>
+        g (float[1,4,16,16] x) => (float[1,8,14,14] y) {
+        c = Conv<pads = [1,1,1,1]>(x, w1)  n = GroupNormalization<num_groups = 8>(c, scale, bias)
+        r = Sigmoid(n)  cat = Concat<axis = 1>(c, r)  y = Conv(cat, w2) }""",
+        w1=random.standard_normal((32, 4, 3, 3), np.float32) / 6,
+        w2=random.standard_normal((8, 64, 3, 3), np.float32) / 24,
+        scale=random.random(32, np.float32), bias=random.random(32, np.float32),
+    )  # fmt: skip
+    result = fusions(model, threads=1)
+    assert all(kernel.verdict == CONFIRMED for kernel in result.kernels if kernel.nodes)
+    moved = [kernel for kernel in result.kernels if kernel.op_type == "ReorderOutput"]
+    assert moved and not any(kernel.nodes for kernel in moved)

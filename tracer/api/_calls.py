@@ -237,13 +237,23 @@ def _hint(record: Any, unknown: Iterable[str]) -> str:
     return ""
 
 
+def by_name(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns values by the names of a repeated option. Raises UsageError for one given twice."""
+    named = dict[str, Any]()
+    for name, value in pairs:
+        if name in named:
+            raise UsageError(f"'{name}' is given twice", "Give each name once.")
+        named[name] = value
+    return named
+
+
 # Options that several records declare, each where it is called: `group` is its section of the help.
 
 dims = partial(
     option,
     "Size of an open dimension, by its symbol or as INPUT:AXIS, e.g. --dim sequence=128 or "
     "--dim x:2=48. Repeatable.  [default: the usual size of such an input]",
-    None, group=INPUT, flag="--dim", multiple=True, convert=dict, common=True,
+    None, group=INPUT, flag="--dim", multiple=True, convert=by_name, common=True,
 )  # fmt: skip
 convention = partial(
     option, "How the additions of a convolution are counted; see 'tracer docs counting'.", "plain",
@@ -308,7 +318,7 @@ operands = partial(
 )  # fmt: skip
 args = partial(
     option, "Argument of the class or factory, e.g. --arg depth=32. Repeatable.", None,
-    flag="--arg", multiple=True, convert=dict,
+    flag="--arg", multiple=True, convert=by_name,
 )  # fmt: skip
 weights = partial(
     option, "File of weights: safetensors or a state dict (torch), .npz (Chainer).", None
@@ -326,7 +336,7 @@ input_dtype = partial(
 )  # fmt: skip
 provider_options = partial(
     option, "Option of the provider, e.g. --provider-option device_type=CPU. Repeatable.", None,
-    group=ONNX, flag="--provider-option", multiple=True, convert=dict,
+    group=ONNX, flag="--provider-option", multiple=True, convert=by_name,
 )  # fmt: skip
 depth = partial(
     option,

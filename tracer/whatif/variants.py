@@ -16,7 +16,7 @@ import msgspec
 import onnx
 
 from tracer.accumulators.nodes import rules_of
-from tracer.accumulators.spec import NARROWEST
+from tracer.accumulators.spec import NARROWEST, kinds
 from tracer.accumulators.spec import policy as policies
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.analyzers.energy import EnergyModel
@@ -41,6 +41,7 @@ from tracer.records.whatif import REFERENCE_BITS, Pins, Variant
 from tracer.scaling.pool import Pool
 from tracer.storage.whatif_file import KeptShards, ShardFile, WhatIfFile
 from tracer.support.temporary import TemporaryFolder
+from tracer.text import suggest
 from tracer.whatif import criteria, runtime_orders
 from tracer.whatif.evaluation import EvaluationCache, Evaluator
 from tracer.whatif.options import WhatIfOptions
@@ -459,7 +460,10 @@ def read_widths(widths: str | Sequence[int]) -> WidthPlan:
     for entry, pattern, span in policies.split_entries(text, _HINT):
         match = _RANGE.fullmatch(span)
         if match is None:
-            raise UsageError(f"accumulator '{entry}': '{span}' is no width and no range", _HINT)
+            names = (name for kind in kinds.KINDS for name in kind.names())
+            near = suggest(span.partition("(")[0], names) if "=" not in entry else ""
+            what = f"accumulator '{entry}': '{span}' is no width and no range"
+            raise UsageError(what, f"{near}{_HINT}")
         first = int(match[1])
         last, step = int(match[2] or first), int(match[3] or 1)
         if step < 1:

@@ -193,7 +193,9 @@ def tables(trace: Trace, known: Generation, options: ViewOptions) -> Iterator[Ta
     formats = FULL_FORMATS if options.full_numbers else FORMATS
     for some in _by_configuration(sections(trace)).values():
         fold = [
-            section.nodes if options.by == SAMPLE else displayed(folded(section, options))
+            folded(section, options)
+            if options.by == SAMPLE
+            else displayed(folded(section, options))
             for section in some
         ]
         labels = _labels(some)

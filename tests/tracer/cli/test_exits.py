@@ -335,3 +335,14 @@ def test_what_a_command_would_not_read_is_refused_and_each_limit_is_told(
     assert tracer.cli.main(line) in (1, 2, 3)
     assert told in " ".join(capfd.readouterr().err.split())
     assert not Path("q.onnx").exists() and not Path("c.csv").exists()
+
+
+def test_a_size_that_is_given_twice_is_refused(capfd):
+    code, line = main(capfd, "count", LENET, "--dim", "batch=3", "--dim", "batch=4")
+    assert (code, "'batch' is given twice" in line) == (2, True)
+
+
+def test_a_preset_that_is_nearly_right_is_suggested_to_a_sweep(capfd):
+    given = ("--accumulator", "18,x86-madubs", "--data", "digits")
+    code, line = main(capfd, "whatif", INT8, *given)
+    assert (code, "Did you mean 'x86-maddubs'" in line) == (2, True)
