@@ -27,6 +27,8 @@ WRONG = "fused wrongly"
 TIED = "not distinguishable"
 CONTRADICTED = "contradicted"
 UNKNOWN = "not confirmed"
+_SHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+"""Operators whose result has the values of their input in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,8 @@ def _judge(
     """Returns the verdict on the kernels of a region, the worst of its faults."""
     keys = dict.fromkeys(key for position in region for key in groups[position])
     unit = _Unit.of(graph, [kernels[position] for position in region], tuple(keys))
+    if len(region) == 1 and _is_shaped_elsewhere(graph, unit):
+        return Verdict(CONFIRMED)
     faults = list(_results(graph, unit))
     if not graph.evidence.uninformative.keys() >= set(unit.returns):
         faults += _origins(graph, unit)
@@ -221,6 +225,26 @@ def _judge(
         if worst is not None:
             return worst
     return Verdict(CONFIRMED)
+
+
+def _is_shaped_elsewhere(graph: _Graph, unit: _Unit) -> bool:
+    """Whether one node shapes a tensor behind the conversion that reads it, or is this conversion.
+
+    A runtime quantises first, so that fewer bytes are moved.
+    """
+    if len(unit.keys) != 1:
+        return False
+    node = graph.nodes[next(iter(unit.keys))]
+    read, returned = (
+        {tensor for name in names for tensor in graph.evidence.equal.get(name, ())}
+        for names in (unit.reads, unit.returns)
+    )
+    if node.op_type in _SHAPING:
+        makers = [graph.nodes[graph.makers[t]] for t in read & returned if t in graph.makers]
+        return any(m.op_type in CONVERSIONS and m.inputs[0] in node.outputs for m in makers)
+    before = graph.nodes.get(graph.makers.get(node.inputs[0], "")) if node.inputs else None
+    is_after = before is not None and before.op_type in _SHAPING and before.inputs[0] in read
+    return is_after and node.op_type in CONVERSIONS and not returned.isdisjoint(node.outputs)
 
 
 def _results(graph: _Graph, unit: _Unit) -> Iterator[Verdict]:

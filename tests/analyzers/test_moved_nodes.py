@@ -173,3 +173,24 @@ def test_wrong_nodes_are_contradicted_also_where_the_runtime_moved_nodes():
         wrong[place[one]], wrong[place[other]] = groups[place[other]], groups[place[one]]
         verdicts = confirm(model, graph.kernels, wrong, evidence)
         assert CONTRADICTED in {verdicts[place[one]].word, verdicts[place[other]].word}, one
+
+
+def test_a_reshape_behind_the_quantiser_that_read_it_is_that_reshape():
+    """onnxruntime quantises first, and moves bytes."""
+    random = np.random.default_rng(0)
+    model = named("""
+    g (float[N,3,64] x) => (float[N,8,6,6] y) {
+      r = Reshape (x, shape)  q = QuantizeLinear (r, s, z)  d = DequantizeLinear (q, s, z)
+      wd = DequantizeLinear (w, s, zw)  c = Conv (d, wd)
+      cq = QuantizeLinear (c, s, z)  y = DequantizeLinear (cq, s, z)
+    }""",
+        w=random.integers(-99, 99, (8, 3, 3, 3)).astype(np.int8),
+        s=np.array(0.02, np.float32), z=np.array(131, np.uint8), zw=np.array(0, np.int8),
+        shape=np.array([-1, 3, 8, 8]),
+    )  # fmt: skip
+    result = fusions(model)
+    order = [kernel.op_type for kernel in result.kernels]
+    assert order.index("QuantizeLinear") < order.index("Reshape")  # or nothing is shown
+    verdicts = {kernel.kernel: (kernel.nodes, kernel.verdict) for kernel in result.kernels}
+    assert verdicts["r"] == (("r",), CONFIRMED)
+    assert all(kernel.verdict == CONFIRMED for kernel in result.kernels if kernel.nodes)
