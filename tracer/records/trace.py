@@ -308,7 +308,7 @@ class Trace(Result):
 
     @property
     def wall_us(self) -> float:
-        """The median time of an undisturbed run, µs: that of the headline.
+        """The median time of an undisturbed run, µs, which the headline has behind the mean.
 
         Raises UsageError for a trace that has not one run: `runs` has the `median_us` of each.
 
