@@ -104,7 +104,8 @@ def read(path: Path) -> Profiled:
     if not took:
         raise InputError(
             f"{path}: holds no operator of torch",
-            "Record the CPU: torch.profiler.profile(activities=[ProfilerActivity.CPU]).",
+            "Record the CPU: torch.profiler.profile(activities=[ProfilerActivity.CPU]). Results of "
+            "tracer are read from .trace files.",
         )
     provider = "cuda" if works else "cpu"
     measured = Measured("torch", provider, (), took, took, Overhead(0.0, 0.0))
