@@ -88,6 +88,11 @@ def test_products_below_a_range_that_a_narrow_sum_hides_are_told():
     assert right == 2, unknown
 
 
+def test_exponents_that_a_bias_alone_leaves_are_told():
+    right, unknown = reveal_rules([225715], 64)
+    assert right == 1, unknown
+
+
 @pytest.mark.nightly
 def test_many_random_rules_are_revealed():
     right, unknown = reveal_rules(seeds_of_tonight(1000, 40), 64)

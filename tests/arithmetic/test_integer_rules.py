@@ -137,6 +137,11 @@ def test_many_unsigned_rules_are_revealed(operands):
     assert right >= 17, unknown
 
 
+def test_the_largest_product_alone_tells_the_width_of_products():
+    right, unknown = reveal_rules([105286], "int8", draw_rule=unsigned_rule)
+    assert right == 1, unknown
+
+
 def wraps(a, b):
     """numpy's own int16."""
     return np.sum(a.astype(np.int16) * b.astype(np.int16), dtype=np.int16)

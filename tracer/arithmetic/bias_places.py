@@ -138,16 +138,21 @@ def _find_in_floats(
 ) -> tuple[str | None, AnyAccumulator | None]:
     """Returns the place of a bias, and the accumulator with it; None where there is none.
 
-    Biases cancel a part of their sum, or are about as large.
+    Biases cancel a part of their sum, or are about as large; some are of any size, which tells
+    exponents that no products reach.
     """
     form, runs = box.operands.left.format, []
     assert form is not None
-    for _ in range(LEAST_RESULTS // CHUNK):
+    ends = np.log2([form.least_normal, form.largest])
+    for turn in range(LEAST_RESULTS // CHUNK + 1):
         left, right = float_probes.draw(box, random, CHUNK, box.terms)
         parts = np.cumsum(left * right, 1)[np.arange(CHUNK), random.integers(0, box.terms, CHUNK)]
         factors = random.choice([-1, 1], CHUNK) * np.exp2(random.uniform(-12, 12, CHUNK))
         factors = np.where(random.random(CHUNK) < 0.5, -1, factors)
-        bias = casting.cast(parts * factors, form, saturates=True).astype(np.float64)
+        sizes = parts * factors
+        if not turn:
+            sizes = random.choice([-1, 1], CHUNK) * np.exp2(random.uniform(*ends, CHUNK))
+        bias = casting.cast(sizes, form, saturates=True).astype(np.float64)
         runs.append(((left, right, bias), box.sums(left, right, bias)))
     for place, own, sums in _of_floats(box, known, facts):
         if all(float_probes.equal(sums(*given), outputs).all() for given, outputs in runs):

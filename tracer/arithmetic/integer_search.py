@@ -278,8 +278,9 @@ class Search:
         for row in products:
             group = groups[random.integers(len(groups))]
             places = random.choice(group, min(len(group), int(random.integers(2, 4))), False)
-            widths = np.where(random.random(len(places)) < 0.5, random.choice([*bits]) - 1 + shift,
-                              random.integers(shift, max(most, shift) + 1))  # fmt: skip
+            end = random.choice([*bits]) - 1 + random.choice([0, shift])  # of a sum, of a product
+            drawn = random.integers(shift, max(most, shift) + 1, len(places))
+            widths = np.where(random.random(len(places)) < 0.5, end, drawn)
             near = (1 << np.minimum(widths, most)) + (random.integers(-2, 3, len(places)) << shift)
             row[places] = near * random.choice([-1, 1], len(places))
         return box.factors_of(products)
