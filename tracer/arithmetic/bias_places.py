@@ -143,7 +143,7 @@ def _find_in_floats(
     """
     form, runs = box.operands.left.format, []
     assert form is not None
-    ends = np.log2([form.least_normal, form.largest])
+    low, high = np.log2(form.least_normal), np.log2(form.largest)
     for turn in range(LEAST_RESULTS // CHUNK + 1):
         left, right = float_probes.draw(box, random, CHUNK, box.terms)
         parts = np.cumsum(left * right, 1)[np.arange(CHUNK), random.integers(0, box.terms, CHUNK)]
@@ -151,7 +151,7 @@ def _find_in_floats(
         factors = np.where(random.random(CHUNK) < 0.5, -1, factors)
         sizes = parts * factors
         if not turn:
-            sizes = random.choice([-1, 1], CHUNK) * np.exp2(random.uniform(*ends, CHUNK))
+            sizes = random.choice([-1, 1], CHUNK) * np.exp2(random.uniform(low, high, CHUNK))
         bias = casting.cast(sizes, form, saturates=True).astype(np.float64)
         runs.append(((left, right, bias), box.sums(left, right, bias)))
     for place, own, sums in _of_floats(box, known, facts):
