@@ -22,12 +22,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from tracer.graph.model import Model, Node, bodies
-from tracer.graph.operators import (
-    CONVERSIONS,
-    computes_in_integers,
-    draws_numbers,
-    returns_integers,
-)
+from tracer.graph.operators import CONVERSIONS, draws_numbers, reads_integers, returns_integers
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel
 
@@ -309,9 +304,9 @@ def _claim(graph: Graph, kernel: Kernel, position: int) -> list[Node]:
         # Values may add nodes to a kernel, but not make another node of it.
         before = _upstream(graph, own, position, stops) if bounded else (own,)
         claimed = {node.key: node for node in before}
-    if computes_in_integers(kernel.op_type) or kernel.op_type in _OF_PACKED:
+    if reads_integers(kernel.op_type):
         # stored integers that the kernel reads as they are: nothing folds their DequantizeLinear
-        read = (name for node in list(claimed.values()) for name in needs(node))
+        read = (name for node in claimed.values() for name in needs(node))
         makers = [graph.makers[n] for n in read if n in graph.constant and n in graph.makers]
         claimed |= {
             maker.key: maker
@@ -362,8 +357,6 @@ def _upstream(
 
 
 _NCHWC = "_nchwc"
-_OF_PACKED = ("MatMulNBits", "MatMulBnb4")
-"""Operators whose kernels unpack stored weights while they multiply."""
 _SUM_INPUT = 3
 """Position of the tensor that a com.microsoft Conv adds to its result."""
 _ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "Sigmoid", "Tanh", "Clip", "HardSigmoid"})

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,6 @@ this at once is where to look."""
 
 _ALL = 100.0
 """The score of a sample that is right, in percent."""
-_ADDED = 2.576**2 / 8
-"""What is added to each count of pairs of right and wrong samples, for an interval of 99 %."""
 _CLOSE = 0.1
 """RMS error ÷ RMS below which two tensors are the same one with an error: others differ by 1."""
 
@@ -353,8 +352,9 @@ def scores_of(
     change = middle = float(differences.mean())
     error = float(differences.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
     if unit == "%" and count > 1 and np.isin([own, first], (0, _ALL)).all():
-        gains, losses = ((sign * differences > 0).sum() + _ADDED for sign in (1, -1))
-        whole = count + 4 * _ADDED
+        added = NormalDist().inv_cdf(1 - LEVEL / 2) ** 2 / 8
+        gains, losses = ((sign * differences > 0).sum() + added for sign in (1, -1))
+        whole = count + 4 * added
         middle = _ALL * float(gains - losses) / whole
         error = _ALL * math.sqrt(gains + losses - (gains - losses) ** 2 / whole) / whole
     half = t_quantile(LEVEL, count - 1) * error if count > 1 else math.nan

@@ -471,7 +471,7 @@ def _further_operators(first: Nodes, second: Nodes) -> list[str]:
 
 def _rule(side: Side, node: onnx.NodeProto) -> Rule | str:
     if bodies(node):
-        return Rule("its graphs run, kernel by kernel")
+        return runs.OF_BODIES
     try:
         return side.rule_of(side.graph.kernel(node, side.values))
     except NotKnown as reason:

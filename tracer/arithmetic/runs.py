@@ -32,6 +32,8 @@ INDEX_BYTES = 4
 """Bytes of integers that are indices or sizes; smaller ones are quantised values."""
 RuleOf: TypeAlias = Callable[[Kernel], Rule]
 """Returns the rule of a kernel; raises NotKnown without one."""
+OF_BODIES = Rule("its graphs run, kernel by kernel")
+"""The rule of If, Loop and Scan."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,7 @@ def _replay_bodies(
     except TracerError as error:
         raise NotKnown(f"in its graphs: {error.what}") from error
     reason = "; ".join(nested.reasons)
-    return (None if reason else Rule("its graphs run, kernel by kernel")), reason, list(found)
+    return (None if reason else OF_BODIES), reason, list(found)
 
 
 class _NestedGraphs:

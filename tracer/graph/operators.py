@@ -200,6 +200,11 @@ def computes_in_integers(op_type: str) -> bool:
     return op_type in _INTEGER_TO_FLOAT or returns_integers(op_type)
 
 
+def reads_integers(op_type: str) -> bool:
+    """Whether a kernel of onnxruntime reads quantised integers, weights of few bits among them."""
+    return op_type in _PACKED or computes_in_integers(op_type)
+
+
 def rounds_values(op_type: str) -> bool:
     """Whether an operator rounds values to quantised integers; DequantizeLinear does not."""
     return "Quantize" in op_type or op_type in QUANTIZERS or returns_integers(op_type)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from tracer.analyzers.advice import advise
-from tracer.analyzers.options import NAMES, SAMPLE, ViewOptions, sort_column
+from tracer.analyzers.options import NAMES, ViewOptions, sort_column
 from tracer.analyzers.timing import wall, wall_interval
 from tracer.analyzers.views.page import Table, name_column, number_column
 from tracer.analyzers.views.text import (
@@ -192,12 +192,7 @@ def tables(trace: Trace, known: Generation, options: ViewOptions) -> Iterator[Ta
     """Yields for each configuration a table of the phases, and one of how decode grows."""
     formats = FULL_FORMATS if options.full_numbers else FORMATS
     for some in _by_configuration(sections(trace)).values():
-        fold = [
-            folded(section, options)
-            if options.by == SAMPLE
-            else displayed(folded(section, options))
-            for section in some
-        ]
+        fold = [displayed(folded(section, options)) for section in some]
         labels = _labels(some)
         rows = _join_phases(some, fold, labels, options)
         timed = any(section.run is not None for section in some)
