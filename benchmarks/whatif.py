@@ -1,7 +1,7 @@
 """Time and memory of a sweep over widths: 8-bit LeNet on digits of 3x32x32, 12 to 32 bits.
 
     python -m benchmarks.whatif [--images 10000] [--grown 50000] [--accumulator 12:32]
-                               [--batch 64] [--rounds 2] [--commands]
+                               [--batch N] [--rounds 2] [--commands]
 
 Prints the seconds, score and overflows of each width. One width took 270 s in the original
 experiment. Then prints time per image and peak memory at one width for `--images` and `--grown`
@@ -27,7 +27,7 @@ from tracer.graph.loading import open_model
 from tracer.inputs.datasets.opening import open_dataset
 from tracer.whatif.criteria import scorer
 from tracer.whatif.evaluation import local
-from tracer.whatif.reuse import StoredBatches
+from tracer.whatif.reuse import StoredBatches, usual_batch
 from tracer.whatif.variants import read_widths as plan
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--grown", type=int, default=50_000, help="0: sweep alone")
     parser.add_argument("--accumulator", default="12:32")
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--batch", type=int, help="[default: what a command takes]")
     parser.add_argument("--rounds", type=int, default=2, help="of whole commands")
     parser.add_argument("--commands", action="store_true", help="time the whole command alone")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
@@ -66,7 +66,7 @@ def main() -> None:
     _commands(arguments.images, arguments.rounds)
 
 
-def _whole(images: int, widths: str, batch: int) -> None:
+def _whole(images: int, widths: str, batch: int | None) -> None:
     """Prints the time of each width, in this process."""
     seconds_by_step = _sweep(images, widths, batch)
     for step, seconds in seconds_by_step.items():
@@ -78,9 +78,10 @@ def _whole(images: int, widths: str, batch: int) -> None:
     print(f"{'speed-up':<28}{ratio:9.0f}", flush=True)
 
 
-def _grown(images: int, batch: int) -> None:
-    command = python("-m", "benchmarks.whatif", "--alone", "--batch", str(batch),
-                     "--accumulator", _ONE, "--images")  # fmt: skip
+def _grown(images: int, batch: int | None) -> None:
+    command = python("-m", "benchmarks.whatif", "--alone", "--accumulator", _ONE)
+    command += [] if batch is None else ["--batch", str(batch)]
+    command.append("--images")
     idle, busy = measure([*command, "1"]), measure([*command, str(images)])
     print(_line(images, idle, busy), flush=True)
 
@@ -131,14 +132,15 @@ def _line(images: int, idle: Usage, busy: Usage) -> str:
     )
 
 
-def _sweep(images: int, accumulator: str, batch: int) -> dict[str, float]:
+def _sweep(images: int, accumulator: str, batch: int | None) -> dict[str, float]:
     """Returns the seconds of the wide pass and of each width."""
     model = open_model(LENET)
     again = -(-images // _DIGITS)
     dataset = open_dataset(f"digits*{again}", model, limit=images)
     scoring = scorer(model, dataset, metrics.find("top1"))
     began = time.perf_counter()
-    evaluator = local(model, parse_policy("*=32"), StoredBatches(dataset, batch), scoring)
+    batches = StoredBatches(dataset, batch or usual_batch(dataset))
+    evaluator = local(model, parse_policy("*=32"), batches, scoring)
     seconds = {"wide, all overflows": time.perf_counter() - began}
     for bits in plan(accumulator).swept.value:
         began = time.perf_counter()

@@ -16,7 +16,6 @@ from tracer.api.whatif import WhatIfArguments
 from tracer.errors import ClusterError, UsageError
 from tracer.exporters.subject import open_subject
 from tracer.graph.model import Model
-from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.datasets.opening import open_dataset, reopened
 from tracer.inputs.request import with_overrides
 from tracer.metrics import Metric
@@ -30,7 +29,7 @@ from tracer.whatif import variants
 from tracer.whatif.accumulators import AccumulatorTask, try_accumulators
 from tracer.whatif.criteria import Deadline, judgement
 from tracer.whatif.options import WhatIfOptions
-from tracer.whatif.reuse import StoredBatches
+from tracer.whatif.reuse import StoredBatches, usual_batch
 from tracer.whatif.shard_runs import MetricJob
 from tracer.whatif.variants import Task, graph_variants, run_variants
 
@@ -68,7 +67,7 @@ def what_if(call: WhatIfArguments, pool: Pool) -> WhatIf | AccumulatorSweep:
     accumulators = tuple(options.accumulators(widest))
     tuple(options.accumulators(narrowest))  # raises UsageError for a width that is too narrow
     opened = _opened(call, options, pool)
-    loaded, dataset, metric = opened.model, opened.dataset, opened.metric
+    loaded, batches, metric = opened.model, opened.batches, opened.metric
     model_of_energy = energy.find(options.energy)
     data, folder = file_of(call.data), Path(call.data_dir)
     graphs, changes = graph_variants(loaded, data, options, folder, call.report)
@@ -82,12 +81,13 @@ def what_if(call: WhatIfArguments, pool: Pool) -> WhatIf | AccumulatorSweep:
     with stored as file:
         with _kept_shards(file, pool, identity, call.force) as shards:
             task = Task(
-                dataset, metric, model_of_energy, options, plan, pool, shards, call.limits, deadline
+                batches, metric, model_of_energy, options, plan, pool, shards, call.limits, deadline
             )
             found, notes, convention = run_variants(task, graphs, accumulators, file, call.report)
         settings = {f.name: getattr(task.options, f.name) for f in fields(task.options)}
         settings |= {
-            "data": dataset.name, "accumulator": str(task.plan), "widths": task.widths,
+            "data": batches.dataset.name, "batch": batches.size,
+            "accumulator": str(task.plan), "widths": task.widths,
         }  # fmt: skip
         result = WhatIf(
             model=ModelInfo.of(loaded),
@@ -114,7 +114,6 @@ class _Opened:
     """The model, the data, the metric, and a function that returns the fingerprint of the data."""
 
     model: Model
-    dataset: Dataset
     batches: StoredBatches
     metric: Metric
     fingerprint: Callable[[], str]
@@ -122,7 +121,7 @@ class _Opened:
     def identity(self, options: WhatIfOptions, changes: Sequence[str]) -> dict[str, str]:
         """Returns what decides whether an evaluation can be reused (see `variants.identity`)."""
         return variants.identity(
-            self.model, self.dataset, self.fingerprint(), self.metric, options, changes
+            self.model, self.batches, self.fingerprint(), self.metric, options, changes
         )
 
 
@@ -144,9 +143,9 @@ def _opened(call: WhatIfArguments, options: WhatIfOptions, pool: Pool) -> _Opene
 
         Thread(target=read_all, name="fingerprint", daemon=True).start()
         fingerprint = read.result
-    batches = StoredBatches(dataset, options.batch, call.report)
+    batches = StoredBatches(dataset, options.batch or usual_batch(dataset), call.report)
     metric = first_answer(pool, MetricJob(batches, options.metric), "metric")
-    return _Opened(loaded, dataset, batches, metric, fingerprint)
+    return _Opened(loaded, batches, metric, fingerprint)
 
 
 @contextmanager
@@ -189,7 +188,7 @@ def _accumulators(
         )
     deadline = Deadline(None if call.limits is None else call.limits.seconds)
     opened = _opened(call, options, pool)
-    loaded, dataset, metric = opened.model, opened.dataset, opened.metric
+    loaded, batches, metric = opened.model, opened.batches, opened.metric
     changes: list[str] = []
 
     def quantized() -> Model:
@@ -199,7 +198,7 @@ def _accumulators(
         return graph.model
 
     task = AccumulatorTask(
-        loaded, cache(quantized), opened.batches, metric, energy.find(options.energy), options,
+        loaded, cache(quantized), batches, metric, energy.find(options.energy), options,
         call.operands, pool, call.report, call.limits, deadline,
     )  # fmt: skip
     rows, scores, notes = try_accumulators(task, spellings)
@@ -208,7 +207,7 @@ def _accumulators(
         environment=environment.observe(),
         settings={
             **opened.identity(options, changes),
-            "data": dataset.name, "accumulator": list(spellings), "operands": call.operands,
+            "data": batches.dataset.name, "accumulator": list(spellings), "operands": call.operands,
         },
         judgement=judgement(metric, options.accuracy_budget),
         energy=EnergyBasis(

@@ -398,7 +398,10 @@ def _check_labels(outputs: Array, labels: Array) -> None:
 
 def _check_numbers(scores: Array) -> None:
     """Raises InputError for NaN, which compares as neither more nor less than any score."""
-    bad = np.array([np.isnan(sample.astype(np.float64)).any() for sample in scores], bool)
+    if not scores.size:
+        return
+    with np.errstate(invalid="ignore"):  # NaN is the largest of numbers among which it is
+        bad = np.isnan(scores.reshape(len(scores), -1).max(1))
     if bad.any():
         raise InputError(
             f"the output of sample {bad.argmax()} of the batch is not a number (NaN)",

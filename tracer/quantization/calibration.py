@@ -107,12 +107,20 @@ def choose_batch(dataset: Dataset | None, asked: int | None) -> tuple[int, tuple
     """
     if asked or dataset is None or dataset.layout.batch or not dataset.layout.rows:
         return asked or _USUAL_BATCH, ()
-    first = next(dataset.batches(1), None)
-    inputs = {} if first is None else {name: np.shape(v) for name, v in first.inputs.items()}
-    types = shapes.infer(dataset.model, inputs)
-    values = [types.of(name, node.scope) for node in dataset.model.nodes for name in node.outputs]
-    nbytes = sum((each and each.nbytes) or 0 for each in values)
+    nbytes = sum(value_bytes(dataset, 1))
     batch = max(1, min(_USUAL_BATCH, _MOST_BYTES // max(nbytes, 1)))
     size = size_text(_USUAL_BATCH * nbytes)
     note = f"the batch is {batch}, as the values of {_USUAL_BATCH} samples would take {size}"
     return batch, () if batch == _USUAL_BATCH else (note,)
+
+
+def value_bytes(dataset: Dataset, samples: int) -> list[int]:
+    """Returns the bytes of each tensor that the model computes of so many samples; 0: unknown.
+
+    Raises the errors of `Dataset.batches` and of `shapes.infer`.
+    """
+    first = next(dataset.batches(samples), None)
+    inputs = {} if first is None else {name: np.shape(v) for name, v in first.inputs.items()}
+    types = shapes.infer(dataset.model, inputs)
+    values = [types.of(name, node.scope) for node in dataset.model.nodes for name in node.outputs]
+    return [(each and each.nbytes) or 0 for each in values]

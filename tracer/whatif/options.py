@@ -92,7 +92,10 @@ class WhatIfOptions:
     limit: int | None = option(
         "Samples of --data to use.  [default: all]", None, group="Input", common=True
     )
-    batch: int = option("Samples per inference.", 64, group="Input", rule=integer(1))
+    batch: int | None = option(
+        "Samples per inference.  [default: 64; up to 256 of many small ones]", None, group="Input",
+        rule=maybe(integer(1)),
+    )  # fmt: skip
     accuracy_budget: float | None = option(
         "Accuracy that may be lost, in percentage points or the metric's unit.  [default: 1 point; "
         "0.05 bits of perplexity]",

@@ -24,6 +24,7 @@ from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset, Description
 from tracer.inputs.datasets.opening import reopened
 from tracer.interpreter import values
+from tracer.quantization.calibration import value_bytes
 from tracer.scaling.pool import Shard
 from tracer.support.temporary import naming_folder, unnamed_file
 from tracer.support.types import Array
@@ -170,6 +171,27 @@ class Checkpoints:
         return batch, step, tuple(width for width, own in before if own < step)
 
 
+_USUAL_BATCH, _LARGEST_BATCH = 64, 256
+_FEWEST_BATCHES = 16
+"""So many can be shared among workers, and left out where nothing in them overflows."""
+_TENSOR_BYTES = 8 << 20
+"""Of the largest tensor of a batch: beyond it a pass hardly gains from larger batches."""
+
+
+def usual_batch(dataset: Dataset) -> int:
+    """Returns how many samples of a data set run at a time: more where these are many and small.
+
+    The nodes of a small network take as long in Python as in their kernels. Raises the errors of
+    `Dataset.batches` and of `shapes.infer`.
+    """
+    at_most = min((dataset.samples or 0) // _FEWEST_BATCHES, _LARGEST_BATCH)
+    if at_most <= _USUAL_BATCH or dataset.layout.batch or not dataset.layout.rows:
+        return _USUAL_BATCH
+    of_two, of_one = value_bytes(dataset, 2), value_bytes(dataset, 1)
+    grown = [more - less for more, less in zip(of_two, of_one, strict=True)]  # weights do not grow
+    return max(_USUAL_BATCH, min(at_most, _TENSOR_BYTES // max(1, *grown)))
+
+
 _DISK_BYTES = 8 << 30
 """Data sets that need more are prepared again in every pass."""
 
@@ -182,17 +204,17 @@ class StoredBatch:
     _spill: ArraySpill = field(repr=False)
     _number: int
     _names: tuple[str, ...]
+    _labels: int | None
 
     @property
     def inputs(self) -> Mapping[str, Array]:
         """Arrays by input name."""
-        return dict(zip(self._names, self._spill.read(self._number), strict=False))
+        return dict(zip(self._names, self._spill.read(self._number), strict=True))
 
     @property
     def labels(self) -> Array | None:
         """Labels of the samples, where the data set has labels."""
-        labels = self._spill.read(self._number)[len(self._names) :]
-        return labels[0] if labels else None
+        return None if self._labels is None else self._spill.read(self._labels)[0]
 
 
 AnyBatch: TypeAlias = StoredBatch | Batch
@@ -208,7 +230,7 @@ class StoredBatches:
 
     def __init__(self, dataset: Dataset, size: int, progress: Progress | None = None) -> None:
         self.dataset = dataset
-        self._size = size
+        self.size = size
         self._progress = progress or silent
         self._free_bytes = _DISK_BYTES
         self._spill = ArraySpill()
@@ -230,15 +252,19 @@ class StoredBatches:
         if numbers and all(number in self._stored for number in numbers):
             yield from (self._stored[number] for number in numbers)
             return
-        data, size = self.dataset, self.dataset.layout.batch or self._size
+        data, size = self.dataset, self.dataset.layout.batch or self.size
         if shard.count is not None:
             data = data.part(shard.first * size, shard.count * size)
         number = shard.first
-        for number, batch in enumerate(data.batches(self._size), shard.first):
-            arrays = [*batch.inputs.values(), *([] if batch.labels is None else [batch.labels])]
-            if number not in self._stored and self._fits(arrays):
+        for number, batch in enumerate(data.batches(self.size), shard.first):
+            arrays, truth = [*batch.inputs.values()], batch.labels
+            if number not in self._stored and self._fits(
+                arrays if truth is None else [*arrays, truth]
+            ):
+                # apart: a score reads the labels alone
+                labels = None if truth is None else self._spill.append([truth])
                 stored, names = self._spill.append(arrays), tuple(batch.inputs)
-                self._stored[number] = StoredBatch(batch.size, self._spill, stored, names)
+                self._stored[number] = StoredBatch(batch.size, self._spill, stored, names, labels)
             yield batch
         if shard.count is None:
             self.count = number + 1
@@ -254,7 +280,7 @@ class StoredBatches:
         return True
 
     def __reduce__(self) -> tuple[Callable[..., "StoredBatches"], tuple[Description, Model, int]]:
-        return _shared, (self.dataset.description, findable(self.dataset.model), self._size)
+        return _shared, (self.dataset.description, findable(self.dataset.model), self.size)
 
 
 def _shared(description: Description, model: Model, size: int) -> StoredBatches:

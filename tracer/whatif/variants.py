@@ -78,7 +78,7 @@ class GraphVariant:
 class Task:
     """The inputs of a what-if that do not differ between variants."""
 
-    dataset: Dataset
+    batches: StoredBatches
     metric: Metric
     energy: EnergyModel
     options: WhatIfOptions
@@ -87,6 +87,11 @@ class Task:
     shards: ShardFile | None
     limits: Limits | None
     deadline: criteria.Deadline
+
+    @property
+    def dataset(self) -> Dataset:
+        """The data."""
+        return self.batches.dataset
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -133,14 +138,13 @@ def run_variants(
             done, total = next(steps), passes
         progress(done, total, what)
 
-    batches = StoredBatches(task.dataset, task.options.batch, progress)
     variants: list[Variant] = []
     notes: list[str] = []
     made = itertools.product(zip(graphs, pins, strict=True), accumulators)
     for (graph, graph_pins), accumulator in made:
         try:
             with task.deadline.turning_signals():
-                runner = VariantRunner(task, graph, accumulator, batches, file, report)
+                runner = VariantRunner(task, graph, accumulator, file, report)
             report(1, 0, SWEEPING)  # the pass in wide accumulators
             signals.keep(True)  # it is a result, too
             notes += runner.notes
@@ -173,7 +177,6 @@ class VariantRunner:
         task: Task,
         graph: GraphVariant,
         accumulator: Accumulator,
-        batches: StoredBatches,
         file: WhatIfFile | None,
         progress: Progress,
     ) -> None:
@@ -184,9 +187,9 @@ class VariantRunner:
         self._progress = progress
         policy = policies.as_policy(task.plan.policy(accumulator), task.options.fixed)
         self._policy, self._orders = runtime_orders.find_orders(
-            policy, graph.model, lambda: next(task.dataset.batches(task.options.batch)).inputs
+            policy, graph.model, lambda: next(task.dataset.batches(task.batches.size)).inputs
         )
-        self._evaluator = self._evaluating(batches, task.deadline)
+        self._evaluator = self._evaluating(task.batches, task.deadline)
         self._screen_evaluator: Evaluator | None = None
         self._screen_deadline = task.deadline
         rules = rules_of(self._policy, graph.model)
@@ -273,7 +276,7 @@ class VariantRunner:
 
     def _screen(self, pins: Pins) -> Callable[[], Screen] | None:
         """A function that evaluates on the hardest samples; None where samples are few."""
-        dataset, batch = self._task.dataset, self._task.options.batch
+        dataset, batch = self._task.dataset, self._task.batches.size
         samples = self._evaluator.baseline.samples
         size = max(samples // _SCREEN_SHARE, _SMALLEST_SCREEN)
         if 2 * size > samples or not dataset.layout.rows:
@@ -310,7 +313,7 @@ def graph_variants(
     if options.fixed is None and not adds_integers(model):
         split = "test" if Path(data).is_dir() else "train"
         samples = open_dataset(data, model, limit=_SAMPLES, split=split, folder=folder)
-        calibration = CalibrationSamples(samples, min(options.batch, _BATCH))
+        calibration = CalibrationSamples(samples, min(options.batch or _BATCH, _BATCH))
         quantised, notes = quantized_first(model, calibration, progress)
     graphs = []
     for bits in options.operands():
@@ -339,7 +342,7 @@ def quantized_first(
 
 def identity(
     model: Model,
-    dataset: Dataset,
+    batches: StoredBatches,
     fingerprint: str,
     metric: Metric,
     options: WhatIfOptions,
@@ -354,13 +357,14 @@ def identity(
     file, colon, _ = metric.name.rpartition(":")
     if colon:  # FILE.py:NAME
         scored_by += f" ({hashlib.sha256(Path(file).read_bytes()).hexdigest()[:_DIGITS]})"
+    dataset = batches.dataset
     count = dataset.samples
     data = dataset.name if count is None else f"{count:,} samples of {dataset.name}"
     values = {
         "model": f"{model.name} ({model.sha256[:_DIGITS]})",
         "data": f"{data} ({fingerprint[:_DIGITS]})",
         "metric": scored_by,
-        "batch": str(options.batch),
+        "batch": str(batches.size),
         "fixed": options.fixed or "none",
         "tracer": environment.versions().get("tracer-onnx", "not installed"),
     }

@@ -75,6 +75,15 @@ def test_a_width_is_safe_for_any_input_in_the_nodes_that_are_swept(tmp_path):
     assert stored.variants[0].coverage == Coverage(5, 5, 1.0)
 
 
+def test_many_small_samples_run_in_larger_batches_with_the_same_result():
+    options = replace(QUICK, limit=2_048)
+    chosen = what_if(LENET, [18, 22], "digits*6", options)
+    asked = what_if(LENET, [18, 22], "digits*6", replace(options, batch=100))
+    assert (chosen.settings["batch"], asked.settings["batch"]) == (128, 100)
+    assert chosen.variants[0].answer.rows == asked.variants[0].answer.rows
+    assert what_if(LENET, [24], "digits", QUICK).settings["batch"] == 64
+
+
 @pytest.mark.nightly
 def test_a_float_model_is_quantised_on_the_way_and_says_so():
     result = what_if(FLOAT, [24], "digits", QUICK)
