@@ -72,6 +72,11 @@ class Columns {
     return [...rows.filter((row) => !missing(row)).sort(compare), ...rows.filter(missing)];
   }
 
+  get totalTime() {
+    const times = this.column("time_us");
+    return (this.total ??= Groups.folds.sum([...times.keys()], times));
+  }
+
   get byKernel() {
     return (this.kernelRows ??= this.by(this.kernels));
   }

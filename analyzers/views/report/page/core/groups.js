@@ -75,7 +75,7 @@ class Groups extends Columns {
 
   /** One row may have no share, as its time is only a bound; the errors of several cancel out. */
   share(folded) {
-    const parts = this.rows.column("time_us"), times = this.column("time_us"), total = Groups.folds.sum([...parts.keys()], parts);
+    const parts = this.rows.column("time_us"), times = this.column("time_us"), total = this.rows.totalTime;
     this.groups.forEach((rows, at) => {
       if (rows.filter((row) => !Number.isNaN(parts[row])).length > 1) folded[at] = total ? times[at] / total : NaN;
     });
@@ -86,10 +86,10 @@ class Groups extends Columns {
     rows.reduce((all, row) => (Number.isNaN(values[row]) ? all : Number.isNaN(all) ? values[row] : join(all, values[row])), NaN);
 
   /** The mean of the values that are known, weighted. */
-  static mean(rows, values, weight) {
+  static mean(rows, values, weight, of = (value) => value) {
     const known = rows.filter((row) => !Number.isNaN(values[row] + weight[row]));
-    const total = (of) => known.reduce((sum, row) => sum + of(row), 0);
-    return total((row) => values[row] * weight[row]) / total((row) => weight[row]);
+    const total = (part) => known.reduce((sum, row) => sum + part(row), 0);
+    return total((row) => of(values[row]) * weight[row]) / total((row) => weight[row]);
   }
 
   static folds = {
@@ -99,7 +99,7 @@ class Groups extends Columns {
     first: (rows, values) => values[rows.find((row) => values[row] !== null && !Number.isNaN(values[row]))] ?? null,
 
     time_mean: Groups.mean,
-    roof_mean: (rows, values, weight) => Groups.mean(rows, values.map((value) => Math.min(value, 1)), weight),
+    roof_mean: (rows, values, weight) => Groups.mean(rows, values, weight, (value) => Math.min(value, 1)),
     terms_mean: Groups.mean,
 
     common(rows, values) {
