@@ -41,6 +41,19 @@ def test_a_quantised_model_is_replayed_to_the_bit(tmp_path):
     assert outputs == [True]
 
 
+def test_weights_that_a_feed_may_replace_are_packed_by_no_kernel(tmp_path):
+    """One row times such weights has a kernel of its own, without fused multiply-add."""
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        net (float[1, 64] x, float[10, 64] w) => (float[1, 10] y)
+        { y = Gemm <transB = 1> (x, w) }""")
+    weights = np.random.default_rng(0).standard_normal((10, 64)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    (verdict,), outputs = verdicts_of(loading.from_proto(proto), KnownRules(tmp_path), "all")
+    assert verdict.rule is not None
+    assert verdict.is_equal
+    assert outputs == [True]
+
+
 def test_a_stored_rule_is_that_which_was_found(tmp_path):
     model = parse("""<ir_version: 8, opset_import: ["" : 17]>
         net (float[4, 6] x) => (float[4, 6] y) { y = Add(x, x) }""")

@@ -178,7 +178,33 @@ def test_arrays_of_other_names_are_refused_by_name(integers, accumulator, typo):
 
 def test_what_a_session_makes_of_listed_weights_is_told(integers, capsys):
     path, *_ = integers
-    told = "1 weight is listed among the inputs, and a session of the file as it is neither folds"
+    told = "1 weight is listed among the inputs: onnxruntime neither folds nor fuses them"
     assert any(note.startswith(told) for note in tracer.count(path).notes)
     assert main(["profile", str(path), "--runs", "2"]) == 0
-    assert "remove_initializer_from_input" in " ".join(capsys.readouterr().out.split())
+    assert "--try unlisted_weights" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("ir_version", [3, 10])
+def test_the_kernels_of_listed_weights_are_those_of_a_session_of_the_file(tmp_path, ir_version):
+    proto = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 17]>
+        net (float[1,4,8,8] x, float[4,4,3,3] w, float[4] s, float[4] b, float[4] m, float[4] v)
+            => (float[1,4,8,8] y)
+        { [c] a = Conv <pads = [1, 1, 1, 1]> (x, w) [n] y = BatchNormalization (a, s, b, m, v) }""")
+    for value in proto.graph.input[1:]:
+        shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        weight = numpy_helper.from_array(np.ones(shape, np.float32), value.name)
+        proto.graph.initializer.append(weight)
+    proto.ir_version = ir_version
+    path, saved = tmp_path / "net.onnx", tmp_path / "saved.onnx"
+    onnx.save(proto, path)
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(saved)
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    expected = [
+        node.op_type for node in onnx.load(saved).graph.node if "Reorder" not in node.op_type
+    ]
+    assert len(expected) == {3: 1, 10: 2}[ir_version]
+    run = tracer.profile(path, runs=2).runs[0]
+    ran = [kernel.op_type for kernel in run.kernels if "Reorder" not in kernel.op_type]
+    assert ran == expected

@@ -17,7 +17,7 @@ from tracer.executors.onnxruntime import all_outputs, feeding, kernel_nodes, ses
 from tracer.executors.onnxruntime.profile_events import Label
 from tracer.executors.settings import OrtSettings
 from tracer.graph import stored_weights
-from tracer.graph.model import Model, Node, bodies, expanded_keys
+from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, Node, bodies, expanded_keys
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter import operators
 from tracer.interpreter.interpreter import Interpreter
@@ -75,6 +75,19 @@ class SavedGraph:
         return cls(proto, outputs, settings.threads, constants)
 
     @cached_property
+    def defaults(self) -> Mapping[str, Array]:
+        """The stored values that are listed among the inputs: a feed may replace them."""
+        if self.proto.ir_version < IR_WITH_UNLISTED_WEIGHTS:
+            return {}
+        names = [value.name for value in self.proto.graph.input]
+        return {name: self.constants[name] for name in names if name in self.constants}
+
+    @cached_property
+    def fixed(self) -> Mapping[str, Array]:
+        """The stored values that no feed replaces: kernels may have packed them."""
+        return {n: value for n, value in self.constants.items() if n not in self.defaults}
+
+    @cached_property
     def nodes(self) -> list[onnx.NodeProto]:
         """The nodes, in the order in which they run."""
         return list(self.proto.graph.node)
@@ -108,7 +121,7 @@ class SavedGraph:
         proto.CopyFrom(self.proto)
         settings = OrtSettings(threads=self.threads)
         run = all_outputs.runner(model, proto, all_outputs.computed(proto.graph), settings)
-        return lambda feeds: {**feeds, **run(feeds)}
+        return lambda feeds: {**self.defaults, **feeds, **run(feeds)}
 
     def kernel(self, node: onnx.NodeProto, values: Mapping[str, Any]) -> Kernel:
         """Returns the kernel of one of `nodes`, whose inputs are among `values`; made once.
@@ -116,7 +129,7 @@ class SavedGraph:
         Raises NotKnown for inputs that are no tensors of numbers.
         """
         names = [name for name in dict.fromkeys(node.input) if name]
-        read = {name: values[name] for name in names if name not in self.constants}
+        read = {name: values[name] for name in names if name not in self.fixed}
         if not all(isinstance(v, np.ndarray) and not v.dtype.hasobject for v in read.values()):
             raise NotKnown("its inputs are no tensors of numbers")
         inputs = {name: (value.dtype, value.shape) for name, value in read.items()}
@@ -125,7 +138,7 @@ class SavedGraph:
             self.kept[key] = Kernel(
                 node,
                 inputs,
-                {name: self.constants[name] for name in names if name in self.constants},
+                {name: self.fixed[name] for name in names if name in self.fixed},
                 {each.domain: each.version for each in self.proto.opset_import},
                 self.threads,
                 {
@@ -203,7 +216,7 @@ def _replay_bodies(
     graph: SavedGraph, node: onnx.NodeProto, rule_of: RuleOf, values: Mapping[str, Any]
 ) -> tuple[Rule | None, str, list[Any]]:
     """Replays If, Loop or Scan: tracer's interpreter runs its graphs, by the rules of kernels."""
-    names = [name for name in graph.reads(node) if name not in graph.constants]
+    names = [name for name in graph.reads(node) if name not in graph.fixed]
     feeds = {name: values[name] for name in names if name in values}
     types = {name: type_proto(value) for name, value in feeds.items()}
     key = (id(node), rule_of, *(each.SerializeToString() for each in types.values()))
@@ -237,9 +250,9 @@ class _NestedGraphs:
             [helper.make_value_info(name, each) for name, each in types.items()],
             [onnx.ValueInfoProto(name=name) for name in node.output if name],
             [
-                numpy_helper.from_array(graph.constants[name], name)
+                numpy_helper.from_array(graph.fixed[name], name)
                 for name in graph.reads(node)
-                if name in graph.constants
+                if name in graph.fixed
             ],
         )
         proto = helper.make_model(
@@ -251,7 +264,7 @@ class _NestedGraphs:
         self.reasons: dict[str, None] = {}
         for scope in model.scopes:  # those around it come before
             own = {each.name: numpy_helper.to_array(each) for each in scope.graph.initializer}
-            around = {} if scope.owner is None else self._inside[scope.owner.scope.path].constants
+            around = {} if scope.owner is None else self._inside[scope.owner.scope.path].fixed
             self._inside[scope.path] = SavedGraph(proto, (), graph.threads, {**around, **own})
         self.interpreter = Interpreter(model, wrap_kernel=self._by_rule, fallback=_NoFallback())
 
@@ -335,7 +348,7 @@ def replay_graph(
     NotKnown, which names the node, where that lacks an operator as well. With `keep`, values that
     no further node reads are kept as well.
     """
-    values: dict[str, Any] = dict(feeds)
+    values: dict[str, Any] = {**graph.defaults, **feeds}
     without: dict[int, str] = {}
     last = {name: place for place, node in enumerate(graph.nodes) for name in graph.reads(node)}
     for place, node in enumerate(graph.nodes):

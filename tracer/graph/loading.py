@@ -158,8 +158,8 @@ def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
         return model
     kept = (
         f"{plural(len(listed), 'weight')} {agree(len(listed), 'is', 'are')} listed among the "
-        "inputs, and a session of the file as it is neither folds nor fuses them; here they are "
-        "weights. Take them off the list: python -m onnxruntime.tools.remove_initializer_from_input"
+        "inputs: onnxruntime neither folds nor fuses them. tracer tune with --try unlisted_weights "
+        "measures the model without the list"
     )
     return replace(model, notes=(*notes, kept))
 

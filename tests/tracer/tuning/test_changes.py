@@ -232,6 +232,20 @@ def test_folding():
     assert why("folding", timed(findings(product(), batch=2))) is None
 
 
+def test_unlisted_weights():
+    listed = product()
+    listed.graph.input.append(
+        onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [64, 64])
+    )
+    found = findings(listed, batch=2)
+    assert why("unlisted_weights", found).startswith("1 weight is listed among the inputs")
+    setup = made("unlisted_weights", found)
+    assert [value.name for value in setup.model.graph.input] == ["x"]
+    before, after = outputs(found, setup)
+    assert np.allclose(before[0], after[0], rtol=1e-5, atol=1e-5)
+    assert why("unlisted_weights", findings(product(), batch=2)) is None
+
+
 def test_batch():
     found = findings(product(), batch=2, goal="throughput")
     assert "the batch of 2 is open" in why("batch", found)

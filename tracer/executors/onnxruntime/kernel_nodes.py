@@ -392,15 +392,8 @@ def _connected_parts(nodes: Sequence[Node]) -> list[list[Node]]:
 
 
 def serialize(model: Model) -> bytes:
-    """Returns the model with safe node names; external data stay in their files.
-
-    Initializers listed as graph inputs are removed from that list: onnxruntime would treat them as
-    overridable and neither fold nor fuse them. Before IR 4 the list is required and harmless.
-    """
-    proto = with_safe_names(model)
-    if proto.ir_version >= IR_WITH_UNLISTED_WEIGHTS:
-        list_inputs(proto, {value.name for value in model.inputs})
-    return encoded(proto, model.name)
+    """Returns the model with safe node names; external data stay in their files."""
+    return encoded(with_safe_names(model), model.name)
 
 
 def list_inputs(proto: onnx.ModelProto, names: Collection[str]) -> None:

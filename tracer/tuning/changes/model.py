@@ -13,6 +13,7 @@ from tracer.analyzers.advice.kernels import softmax_of_attention
 from tracer.analyzers.roofline import MEMORY
 from tracer.containment.activity import silent
 from tracer.errors import InputError, ModelError
+from tracer.executors.onnxruntime import kernel_nodes
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model, encoded
 from tracer.graph.operators import quantized_node
@@ -111,6 +112,30 @@ def _why_opset(findings: Findings) -> str | None:
     if opset >= _OPSET or stored_weights.is_large(findings.model):
         return None
     return f"the model has opset {opset}; onnxruntime has more kernels and fusions for {_OPSET}"
+
+
+def _unlisted_weights(setup: Setup, value: str) -> Setup:
+    proto = deepcopy(setup.whole_proto)
+    kernel_nodes.list_inputs(proto, {each.name for each in setup.model.inputs})
+    return setup.with_proto(proto)
+
+
+@change(
+    "unlisted_weights", "rounding", 1, one_form("all"), _unlisted_weights,
+    command=lambda setup, value, model: (
+        f"python -m onnxruntime.tools.remove_initializer_from_input --input {model} "
+        "--output tuned.onnx"
+    ),
+)  # fmt: skip
+def _why_unlisted_weights(findings: Findings) -> str | None:
+    """Weights taken off the list of inputs, where a feed may replace them."""
+    listed = len(stored_weights.overridable(findings.model))
+    if not listed or stored_weights.is_large(findings.model):
+        return None
+    return (
+        f"{plural(listed, 'weight')} {agree(listed, 'is', 'are')} listed among the inputs: "
+        "onnxruntime neither folds nor fuses them"
+    )
 
 
 def _batch(setup: Setup, value: str) -> Setup:
