@@ -98,9 +98,9 @@ def by_node(nodes: pd.DataFrame, serves: Mapping[str, str] | None = None) -> pd.
     kernels = kernel_numbers(nodes)
     served = served_numbers(nodes, kernels, serves or {})
     order = np.lexsort((served != kernels, nodes["time_us"].isna(), served))  # the last key first
-    nodes = nodes.iloc[order].assign(kernel=served[order])
+    nodes = nodes.assign(kernel=served, nodes=_count_nodes(nodes)).iloc[order]
     groups = nodes.groupby("kernel")
-    names = [str(name) for name in nodes if name != "kernel"]
+    names = [str(name) for name in nodes if name not in ("kernel", "nodes")]
     added = [name for name in summed(names) if name != "calls"]
     own = [name for name in names if name not in EXTREMES and name not in added]
     parts = groups[own].first(), groups[added].sum(min_count=1), _worst(groups)
@@ -108,7 +108,7 @@ def by_node(nodes: pd.DataFrame, serves: Mapping[str, str] | None = None) -> pd.
     of_floats = [*COMMON, *TERMS_MEANS]
     if nodes[of_floats].notna().any(axis=None):  # else the first rows lack them as all others do
         folded[of_floats] = _of_floats(nodes, "kernel")
-    folded["nodes"] = groups.size()
+    folded["nodes"] = groups["nodes"].sum()
     computing = ~nodes["op_type"].isin(SERVING)
     alone = ~computing.groupby(nodes["kernel"]).transform("any")
     telling = nodes[computing | alone]
@@ -155,14 +155,20 @@ def by_origin(nodes: pd.DataFrame, of: str, depth: int | None = None) -> pd.Data
     `also_holds` names the other rows, and their `timed_in` names this row. Nodes without an origin
     share a row, and so do the runtime's own kernels.
     """
-    own = nodes["node"].str.startswith(f"{RUNTIME}:") & nodes["index"].isna()
-    names = [named(name, of, depth) for name in nodes[of].mask(own, OF_RUNTIME)]
-    rows = nodes.assign(**{of: pd.array(names, "string")}, nodes=1)
+    counts = _count_nodes(nodes)
+    names = [named(name, of, depth) for name in nodes[of].mask(counts == 0, OF_RUNTIME)]
+    rows = nodes.assign(**{of: pd.array(names, "string")}, nodes=counts)
     whole = rows[rows["time_us"].notna() | rows["time_us_split"].isna()]
     parts = rows["time_us_split"]
     if parts.notna().any():
         rows = rows.assign(time_us=parts, time_share=parts / parts.sum())
     return _fold(rows, of).join(_across(whole, of), on=of)
+
+
+def _count_nodes(nodes: pd.DataFrame) -> pd.Series[int]:
+    """Returns 1 for each node of the model, and 0 for each kernel of the runtime's own."""
+    own = nodes["node"].str.startswith(f"{RUNTIME}:") & nodes["index"].isna()
+    return (~own).astype(int)
 
 
 def named(name: object, of: str = "module", depth: int | None = None) -> str:

@@ -4,6 +4,7 @@ import json
 import math
 
 import numpy as np
+import onnx
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -135,6 +136,22 @@ def test_groups_are_those_of_python(browser, of, by, request):
             assert list(ours.dropna()) == list(theirs.dropna()), name
     folded = {name for name in expected if expected[name].notna().any() and name in names}
     assert folded <= {*shown, "nodes"} | {"timed_in"}, folded - set(shown)
+
+
+@pytest.mark.parametrize("by", ["kernel", "op", "module", "source"])
+def test_groups_have_all_nodes_of_the_file_and_no_others(browser, resnet, by):
+    """onnxruntime inserts kernels that change the layout of a convolution's results."""
+    path, trace = resnet
+    nodes = len(onnx.load("models/resnet_cifar/resnet20.onnx").graph.node)
+    folded = grouped(trace.nodes, "node" if by == "kernel" else by)
+    assert folded["nodes"].sum() == nodes
+    browser.open(path)
+    counts = browser.driver.execute_script(
+        "return [...Groups.by(new Report(JSON.parse(document.getElementById('data').textContent))"
+        ".rows(0), arguments[0]).column('nodes')]",
+        by,
+    )
+    assert counts == folded["nodes"].tolist()
 
 
 @examples(60)

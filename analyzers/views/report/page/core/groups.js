@@ -13,8 +13,11 @@ class Groups extends Columns {
     return new Groups(folded, key, [...Columns.positions(keys).values()], false, by === "op" ? null : keys);
   }
 
+  /** Whether a row is a kernel of the runtime's own, and no node of the model. */
+  static ofRuntime = (rows, row) => rows.title(row).startsWith("runtime:") && Number.isNaN(rows.value("index", row) ?? NaN);
+
   static named(rows, by, row) {
-    if (rows.title(row).startsWith("runtime:") && Number.isNaN(rows.value("index", row) ?? NaN)) return "(runtime)";
+    if (Groups.ofRuntime(rows, row)) return "(runtime)";
     const name = rows.value(by, row);
     return name === null ? Groups.unknown[by] : name || "(root)";
   }
@@ -115,7 +118,10 @@ class Groups extends Columns {
   };
 
   static derived = {
-    nodes: ({ rows, groups }) => Float64Array.from(groups, (group) => Groups.folds.sum(group, rows.column("nodes") ?? Array(rows.size).fill(1))),
+    nodes({ rows, groups }) {
+      const counts = rows.column("nodes") ?? Array.from({ length: rows.size }, (_, row) => Number(!Groups.ofRuntime(rows, row)));
+      return Float64Array.from(groups, (group) => Groups.folds.sum(group, counts));
+    },
     bar(groups) {
       const share = groups.column("time_share"), most = share?.reduce((most, value) => (value > most ? value : most), 0);
       return share?.map((value) => value / most);
