@@ -12,7 +12,7 @@ import pandas as pd
 
 from tracer.analyzers.attribution import SERVING
 from tracer.analyzers.options import GROUPINGS, KERNEL, NAMES, OF_KERNELS, SAMPLE, refuse_depth
-from tracer.analyzers.roofline import averaged
+from tracer.analyzers.roofline import TIMES, averaged
 from tracer.analyzers.timing import RUNTIME, timing
 from tracer.errors import UsageError
 from tracer.records.columns import COMMON, EXTREMES, SUMMED, TERMS_MEANS, summed
@@ -161,7 +161,9 @@ def by_origin(nodes: pd.DataFrame, of: str, depth: int | None = None) -> pd.Data
     whole = rows[rows["time_us"].notna() | rows["time_us_split"].isna()]
     parts = rows["time_us_split"]
     if parts.notna().any():
-        rows = rows.assign(time_us=parts, time_share=parts / parts.sum())
+        of_kernels = rows[list(TIMES)].groupby(kernel_numbers(rows)).transform("first")
+        rows[list(TIMES)] = of_kernels.mul(parts / of_kernels["time_us"], axis=0)
+        rows["time_us"] = parts
     return _fold(rows, of).join(_across(whole, of), on=of)
 
 
@@ -247,12 +249,21 @@ def served_numbers(
 def _fold(rows: pd.DataFrame, key: str) -> pd.DataFrame:
     groups = rows.groupby(key, sort=False)
     folded = groups[[*summed(rows.columns), "nodes"]].sum(min_count=1)
-    # One row may have no share, as its time is only a bound; the errors of several cancel out.
-    timed = groups["time_us"].count()
-    share = folded["time_us"] / (folded["time_us"].sum() or np.nan)
-    folded["time_share"] = folded["time_share"].where(timed <= 1, share)
+    folded["time_share"] = _shares(folded)
     parts = (_worst(groups), averaged(rows, key), _of_floats(rows, key))
     return folded.join(list(parts)).reset_index()
+
+
+def _is_bound(folded: pd.DataFrame) -> pd.Series[bool]:
+    """Returns whether less than the end of its interval is all that is known of a row's time."""
+    time, low, high = (folded[name] for name in TIMES)
+    return (low == 0) & (time < high)
+
+
+def _shares(folded: pd.DataFrame) -> pd.Series[float]:
+    """Returns the share of each row in the time of all; missing where a time is only a bound."""
+    share = folded["time_us"] / (folded["time_us"].sum() or np.nan)
+    return share.mask(_is_bound(folded))
 
 
 def _of_floats(rows: pd.DataFrame, key: str) -> pd.DataFrame:
@@ -300,14 +311,14 @@ def by_kernel(run: Run | None) -> pd.DataFrame:
         {
             "op_type": [kernel.op_type for kernel in run.kernels],
             "calls": times["calls"].where(outer).to_numpy(),
-            "time_us": times["time_us"].to_numpy(),
-            "time_us_raw": times["time_us_raw"].to_numpy(),
-            "time_share": times["time_share"].to_numpy(),
+            **{name: times[name].to_numpy() for name in (*TIMES, "time_us_raw")},
             "time_us_total": np.where(outer, totals, np.nan),
         }
     )
     folded = rows.groupby("op_type", sort=False).sum(min_count=1).reset_index()
-    folded["time_share"] = folded["time_us"] / (folded["time_us"].sum() or np.nan)
+    folded["time_share"] = _shares(folded)
+    is_alone = folded["time_us_total"] <= folded["time_us"]
+    folded["time_us_total"] = folded["time_us_total"].mask(_is_bound(folded) & is_alone)
     folded["time_total_share"] = folded["time_us_total"] / (folded["time_us"].sum() or np.nan)
     folded["time_us_per_call"] = folded["time_us_total"] / folded["calls"]
     return folded

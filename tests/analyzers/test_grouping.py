@@ -76,6 +76,19 @@ def test_nodes_with_an_estimated_part_have_it_in_the_row_of_their_own_module(nod
         assert folded["time_us"].to_dict() == pytest.approx(expected.to_dict())
 
 
+def test_a_part_of_a_kernel_has_that_part_of_its_interval():
+    rows = {
+        "node": ["conv", "relu", "add"], "index": range(3), "op_type": "Op",
+        "module": ["a", "b", "b"], "kernels": ["k", "k", "l"], "time_us": [30.0, None, 4.0],
+        "time_us_ci95_low": [24.0, None, 0.0], "time_us_ci95_high": [36.0, None, 8.0],
+        "time_us_split": [24.0, 6.0, 4.0],
+    }  # fmt: skip
+    folded = by_origin(typed_table(pd.DataFrame(rows)), "module").set_index("module")
+    columns = ["time_us", "time_us_ci95_low", "time_us_ci95_high"]
+    assert folded.loc["a", columns].tolist() == pytest.approx([24, 24 * 0.8, 24 * 1.2])
+    assert folded.loc["b", columns].tolist() == pytest.approx([10, 6 * 0.8, 6 * 1.2 + 8])
+
+
 @SLOW
 @given(tables(), st.none() | st.integers(1, 5))
 def test_what_was_fused_across_rows_is_told_at_both_ends(nodes, depth):

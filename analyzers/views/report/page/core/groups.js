@@ -76,12 +76,10 @@ class Groups extends Columns {
     });
   }
 
-  /** One row may have no share, as its time is only a bound; the errors of several cancel out. */
+  /** A time that is only a bound has no share. */
   share(folded) {
-    const parts = this.rows.column("time_us"), times = this.column("time_us"), total = this.rows.totalTime;
-    this.groups.forEach((rows, at) => {
-      if (rows.filter((row) => !Number.isNaN(parts[row])).length > 1) folded[at] = total ? times[at] / total : NaN;
-    });
+    const times = this.column("time_us"), total = this.rows.totalTime;
+    times.forEach((time, at) => (folded[at] = total && !this.isBound(at) ? time / total : NaN));
   }
 
   /** NaN if none of the numbers is known. */

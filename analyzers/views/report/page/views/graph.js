@@ -191,7 +191,7 @@ class Graph extends Chart {
   written({ box, value }) {
     const [row, ...others] = this.rowsOf(box);
     if (typeof value === "string" && this.label[box].startsWith(value)) return ""; // it says so already
-    if (value !== null && this.spec.unit === "µs") return Format.duration(value);
+    if (value !== null && this.spec.unit === "µs") return new Groups(this.rows, "node", [this.rowsOf(box)]).text(this.name, 0, Format.complete);
     if (value !== null) return Format.cell(this.spec, value) + (value === Infinity ? "" : Graph.units[this.spec.unit] ?? "");
     const host = others.length || row === undefined ? null : this.rows.value("timed_in", row);
     return host && this.name.startsWith("time") ? `in ${host}` : "";
