@@ -31,7 +31,7 @@ class Groups extends Columns {
     if (name === "nodes") return true;
     if (name === "also_holds") return this.keys !== null;
     if (!this.rows.has(name) || (this.isKernel && name === "timed_in")) return false;
-    return this.isKernel || [this.key, "bar", "bytes_moved", "overflow_share"].includes(name) || this.specs[name]?.fold !== "none";
+    return this.isKernel || [this.key, "bar", "bytes_moved", "overflow_share", "time_us_plus_minus"].includes(name) || this.specs[name]?.fold !== "none";
   }
 
   title(row) {
@@ -123,6 +123,10 @@ class Groups extends Columns {
     bar(groups) {
       const share = groups.column("time_share"), most = share?.reduce((most, value) => (value > most ? value : most), 0);
       return share?.map((value) => value / most);
+    },
+    time_us_plus_minus(groups) {
+      const [low, high] = ["low", "high"].map((end) => groups.column(`time_us_ci95_${end}`));
+      return low?.map((value, row) => (value > 0 ? (high[row] - value) / 2 : NaN));
     },
     bytes_moved(groups) {
       const [read, written] = [groups.column("bytes_read"), groups.column("bytes_written")];

@@ -65,7 +65,7 @@ class Graph extends Chart {
   isColour(name) {
     if (name === "op_type") return true; // there is always one column
     const { header, fold } = this.rows.specs[name], isText = this.rows.isText(name);
-    if (!header || name === "bar" || (!isText && fold === "none" && !(name in Groups.derived))) return false;
+    if (!header || ["bar", "time_us_plus_minus"].includes(name) || (!isText && fold === "none" && !(name in Groups.derived))) return false;
     const distinct = new Set(this.rows.column(name)).size;
     return distinct > 1 && (!isText || distinct <= Graph.kinds + 1);
   }
