@@ -11,6 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
 import tracer
+from tracer.analyzers.compare.views.tables import numbers_table
+from tracer.analyzers.options import ViewOptions
 from tracer.api.compare import SideSettings, naming, running, values
 from tracer.support.tolerance import Tolerance
 
@@ -273,6 +275,8 @@ def test_nodes_of_which_data_tell_the_size_are_compared_by_name_and_operator(tmp
     assert layers.loc["mean", "max_abs"] == pytest.approx(abs(ours["mean"] - theirs["mean"]))
     assert numbers.differ
     assert numbers.first_divergence == "nms"
+    shown = numbers_table(numbers, ViewOptions()).lines
+    assert f"3 layers differ in size or text, first 'nms': {told}" in shown
 
 
 def test_nodes_of_one_size_are_compared_by_their_values_though_data_tell_it(tmp_path):
