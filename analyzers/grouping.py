@@ -12,7 +12,7 @@ import pandas as pd
 
 from tracer.analyzers.attribution import SERVING
 from tracer.analyzers.options import GROUPINGS, KERNEL, NAMES, OF_KERNELS, SAMPLE, refuse_depth
-from tracer.analyzers.roofline import averaged
+from tracer.analyzers.roofline import TIMES, averaged
 from tracer.analyzers.timing import RUNTIME, timing
 from tracer.errors import UsageError
 from tracer.records.columns import COMMON, EXTREMES, SUMMED, TERMS_MEANS, summed
@@ -98,9 +98,9 @@ def by_node(nodes: pd.DataFrame, serves: Mapping[str, str] | None = None) -> pd.
     kernels = kernel_numbers(nodes)
     served = served_numbers(nodes, kernels, serves or {})
     order = np.lexsort((served != kernels, nodes["time_us"].isna(), served))  # the last key first
-    nodes = nodes.iloc[order].assign(kernel=served[order])
+    nodes = nodes.assign(kernel=served, nodes=_count_nodes(nodes)).iloc[order]
     groups = nodes.groupby("kernel")
-    names = [str(name) for name in nodes if name != "kernel"]
+    names = [str(name) for name in nodes if name not in ("kernel", "nodes")]
     added = [name for name in summed(names) if name != "calls"]
     own = [name for name in names if name not in EXTREMES and name not in added]
     parts = groups[own].first(), groups[added].sum(min_count=1), _worst(groups)
@@ -108,7 +108,7 @@ def by_node(nodes: pd.DataFrame, serves: Mapping[str, str] | None = None) -> pd.
     of_floats = [*COMMON, *TERMS_MEANS]
     if nodes[of_floats].notna().any(axis=None):  # else the first rows lack them as all others do
         folded[of_floats] = _of_floats(nodes, "kernel")
-    folded["nodes"] = groups.size()
+    folded["nodes"] = groups["nodes"].sum()
     computing = ~nodes["op_type"].isin(SERVING)
     alone = ~computing.groupby(nodes["kernel"]).transform("any")
     telling = nodes[computing | alone]
@@ -155,14 +155,22 @@ def by_origin(nodes: pd.DataFrame, of: str, depth: int | None = None) -> pd.Data
     `also_holds` names the other rows, and their `timed_in` names this row. Nodes without an origin
     share a row, and so do the runtime's own kernels.
     """
-    own = nodes["node"].str.startswith(f"{RUNTIME}:") & nodes["index"].isna()
-    names = [named(name, of, depth) for name in nodes[of].mask(own, OF_RUNTIME)]
-    rows = nodes.assign(**{of: pd.array(names, "string")}, nodes=1)
+    counts = _count_nodes(nodes)
+    names = [named(name, of, depth) for name in nodes[of].mask(counts == 0, OF_RUNTIME)]
+    rows = nodes.assign(**{of: pd.array(names, "string")}, nodes=counts)
     whole = rows[rows["time_us"].notna() | rows["time_us_split"].isna()]
     parts = rows["time_us_split"]
     if parts.notna().any():
-        rows = rows.assign(time_us=parts, time_share=parts / parts.sum())
+        of_kernels = rows[list(TIMES)].groupby(kernel_numbers(rows)).transform("first")
+        rows[list(TIMES)] = of_kernels.mul(parts / of_kernels["time_us"], axis=0)
+        rows["time_us"] = parts
     return _fold(rows, of).join(_across(whole, of), on=of)
+
+
+def _count_nodes(nodes: pd.DataFrame) -> pd.Series[int]:
+    """Returns 1 for each node of the model, and 0 for each kernel of the runtime's own."""
+    own = nodes["node"].str.startswith(f"{RUNTIME}:") & nodes["index"].isna()
+    return (~own).astype(int)
 
 
 def named(name: object, of: str = "module", depth: int | None = None) -> str:
@@ -241,12 +249,21 @@ def served_numbers(
 def _fold(rows: pd.DataFrame, key: str) -> pd.DataFrame:
     groups = rows.groupby(key, sort=False)
     folded = groups[[*summed(rows.columns), "nodes"]].sum(min_count=1)
-    # One row may have no share, as its time is only a bound; the errors of several cancel out.
-    timed = groups["time_us"].count()
-    share = folded["time_us"] / (folded["time_us"].sum() or np.nan)
-    folded["time_share"] = folded["time_share"].where(timed <= 1, share)
+    folded["time_share"] = _shares(folded)
     parts = (_worst(groups), averaged(rows, key), _of_floats(rows, key))
     return folded.join(list(parts)).reset_index()
+
+
+def _is_bound(folded: pd.DataFrame) -> pd.Series[bool]:
+    """Returns whether less than the end of its interval is all that is known of a row's time."""
+    time, low, high = (folded[name] for name in TIMES)
+    return (low == 0) & (time < high)
+
+
+def _shares(folded: pd.DataFrame) -> pd.Series[float]:
+    """Returns the share of each row in the time of all; missing where a time is only a bound."""
+    share = folded["time_us"] / (folded["time_us"].sum() or np.nan)
+    return share.mask(_is_bound(folded))
 
 
 def _of_floats(rows: pd.DataFrame, key: str) -> pd.DataFrame:
@@ -294,14 +311,14 @@ def by_kernel(run: Run | None) -> pd.DataFrame:
         {
             "op_type": [kernel.op_type for kernel in run.kernels],
             "calls": times["calls"].where(outer).to_numpy(),
-            "time_us": times["time_us"].to_numpy(),
-            "time_us_raw": times["time_us_raw"].to_numpy(),
-            "time_share": times["time_share"].to_numpy(),
+            **{name: times[name].to_numpy() for name in (*TIMES, "time_us_raw")},
             "time_us_total": np.where(outer, totals, np.nan),
         }
     )
     folded = rows.groupby("op_type", sort=False).sum(min_count=1).reset_index()
-    folded["time_share"] = folded["time_us"] / (folded["time_us"].sum() or np.nan)
+    folded["time_share"] = _shares(folded)
+    is_alone = folded["time_us_total"] <= folded["time_us"]
+    folded["time_us_total"] = folded["time_us_total"].mask(_is_bound(folded) & is_alone)
     folded["time_total_share"] = folded["time_us_total"] / (folded["time_us"].sum() or np.nan)
     folded["time_us_per_call"] = folded["time_us_total"] / folded["calls"]
     return folded

@@ -35,7 +35,7 @@ _HOPELESS = 1.5
 
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
 _RESOLUTION_US, _WIDEST = 0.1, 10
-_TIMES = ("time_us", "time_us_ci95_low", "time_us_ci95_high")
+TIMES = ("time_us", "time_us_ci95_low", "time_us_ci95_high")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def rows(
             nodes.setdefault(label, {}).update(dict.fromkeys(group))
             kinds.setdefault(label, {})[arithmetic(kernel)] = None
     timed = times[times["time_us"].notna()]
-    sums = timed.groupby("kernels", sort=False)[list(_TIMES)].sum()
+    sums = timed.groupby("kernels", sort=False)[list(TIMES)].sum()
     total = {str(label): (time, low, high) for label, time, low, high in sums.itertuples()}
     if run.executor == "onnxruntime":
         queued = {kernel.name for kernel in run.kernels if queues(kernel.provider)}

@@ -1,6 +1,7 @@
 """Match the rows of node tables that are the same layer.
 
-Rows are matched one to one, the most reliable way first: by name, by module, by order in the graph.
+Rows are matched one to one, the most reliable way first: by name, by module, by order in the graph,
+by name with other sizes.
 A row without a match was split, or folded into a neighbour: it joins the group of that neighbour.
 A row that fits nowhere stays alone. Each row is in exactly one group.
 """
@@ -112,6 +113,16 @@ def _match(
         matched = {left[a] for a, _ in pairs}, {right[b] for _, b in pairs}
         left = [index for index in left if index not in matched[0]]
         right = [index for index in right if index not in matched[1]]
+    # Data tell the sizes of the others of one name that read the same, and of what follows.
+    named = {(second[i].node, second[i].op, second[i].module): i for i in right}
+    for index in left:
+        row = first[index]
+        match = named.get((row.node, row.op, row.module))
+        if match is not None:
+            read = {groups.top((0, each)) for each in row.before}
+            theirs = {groups.top((other, each)) for each in second[match].before}
+            if row.inputs == second[match].inputs != "" or read == theirs != set():
+                groups.join((0, index), (other, match))
     # Kernels of the runtime's own are in one group on each side.
     runtime = [[i for i, row in enumerate(rows) if row.is_runtime] for rows in (first, second)]
     if all(runtime):

@@ -42,8 +42,9 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class TensorPair:
-    """The nodes, by key, whose first outputs are compared; they have one shape and kind of type.
+    """The nodes, by key, whose first outputs are compared; they have one kind of type.
 
+    They have one shape, unless it depends on data and the pair `is_certain`.
     `layer` has the keys of all nodes of the layer in the second model. The pair `is_alike` if both
     nodes have one operator, or their tensors one name; it `is_certain` if they have one operator,
     and what they compute and read has the same names.
@@ -94,13 +95,15 @@ class _Tensors:
 
     `names` are theirs, and `operators` those of the nodes, under one name for all frameworks;
     `operations` are operators with the names of inputs that are not constant. `constants` do not
-    depend on the values of inputs. `owners` has for conversions to or from quantised numbers the
-    node whose result these are. Quantisers alone read `rounded` ones.
+    depend on the values of inputs; the shapes of `unsized` ones do. `owners` has for conversions to
+    or from quantised numbers the node whose result these are. Quantisers alone read `rounded` ones.
     """
 
     def __init__(self, values: Values) -> None:
         nodes = values.nodes
         self.table, self.values = nodes, values.by_node
+        is_sized = nodes["output_shapes"].str.match(r"\w+\[[\d,]*\]").fillna(False)  # of the first
+        self.unsized = set(nodes["node"][~is_sized.astype(bool)])
         self.operators = dict(zip(nodes["node"], map(canonical, nodes["op_type"]), strict=True))
         self.names, self.owners = dict[str, str](), dict[str, str]()
         self.constants, self.rounded = set[str](), set[str]()
@@ -172,7 +175,8 @@ class _Names:
     def may_pair(self, key: str, other: str) -> bool:
         """Whether both are results of layers that are comparable, before or behind rounding.
 
-        They are arrays of one shape, of one type or both of floats.
+        They are arrays of one type or both of floats. They have one shape, or it depends on data
+        and one operator computes them, from tensors of the same names.
         """
         first, second = self._sides
         if key in first.constants or other in second.constants:
@@ -180,15 +184,20 @@ class _Names:
         if (key in first.rounded) != (other in second.rounded):
             return False
         a, b = first.values.get(key), second.values.get(other)
-        if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.shape != b.shape:
+        if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
+            return False
+        is_unsized = key in first.unsized and other in second.unsized
+        if a.shape != b.shape and not (is_unsized and self._compute_alike(key, other)):
             return False
         return a.dtype == b.dtype or bool(rounding(a.dtype) and rounding(b.dtype))
 
     def allows(self, key: str, other: str) -> bool:
-        """Whether no other node has the name of one of these."""
+        """Whether no other node has the name of one of these; of other shapes names must tell."""
         if key in self.partners:
             return self.partners[key] == other
-        return other not in self._named
+        first, second = self._sides
+        has_one_shape = first.values[key].shape == second.values[other].shape
+        return has_one_shape and other not in self._named
 
     def rank(self, key: str, other: str) -> tuple[bool, bool]:
         """Returns how well two nodes fit: by their name, by their operator."""
@@ -196,10 +205,15 @@ class _Names:
 
     def pair(self, key: str, other: str, layer: Sequence[str]) -> TensorPair:
         """Returns two nodes as a pair."""
-        first, second = self._sides
         has_one_name, has_one_operator = self.rank(key, other)
-        is_certain = has_one_name and first.operations[key] == second.operations[other]
+        is_certain = has_one_name and self._compute_alike(key, other)
         return TensorPair(key, other, tuple(layer), has_one_name or has_one_operator, is_certain)
+
+    def _compute_alike(self, key: str, other: str) -> bool:
+        """Whether one operator computes tensors of one name from tensors of the same names."""
+        first, second = self._sides
+        names = first.names.get(key), second.names.get(other)
+        return names[0] == names[1] and first.operations.get(key) == second.operations.get(other)
 
     def _have_one_operator(self, key: str, other: str) -> bool:
         return self._sides[0].operators.get(key) == self._sides[1].operators.get(other)

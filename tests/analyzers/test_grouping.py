@@ -53,7 +53,7 @@ def tables(draw):
 def test_every_node_and_every_microsecond_is_in_one_row(nodes, of, depth):
     folded = grouped(nodes, of, depth=depth if of == "module" else None)
     assert folded[of].is_unique
-    assert folded["nodes"].sum() == len(nodes)
+    assert folded["nodes"].sum() == nodes["index"].count()  # the runtime's kernels are no nodes
     for column in ("time_us", "macs"):
         assert folded[column].sum() == nodes[column].sum()
 
@@ -74,6 +74,19 @@ def test_nodes_with_an_estimated_part_have_it_in_the_row_of_their_own_module(nod
         own = own.mask(nodes["index"].isna(), "(runtime)")
         expected = parts.groupby(own).sum()
         assert folded["time_us"].to_dict() == pytest.approx(expected.to_dict())
+
+
+def test_a_part_of_a_kernel_has_that_part_of_its_interval():
+    rows = {
+        "node": ["conv", "relu", "add"], "index": range(3), "op_type": "Op",
+        "module": ["a", "b", "b"], "kernels": ["k", "k", "l"], "time_us": [30.0, None, 4.0],
+        "time_us_ci95_low": [24.0, None, 0.0], "time_us_ci95_high": [36.0, None, 8.0],
+        "time_us_split": [24.0, 6.0, 4.0],
+    }  # fmt: skip
+    folded = by_origin(typed_table(pd.DataFrame(rows)), "module").set_index("module")
+    columns = ["time_us", "time_us_ci95_low", "time_us_ci95_high"]
+    assert folded.loc["a", columns].tolist() == pytest.approx([24, 24 * 0.8, 24 * 1.2])
+    assert folded.loc["b", columns].tolist() == pytest.approx([10, 6 * 0.8, 6 * 1.2 + 8])
 
 
 @SLOW

@@ -2,8 +2,10 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
+import onnx
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -22,6 +24,7 @@ from tracer.analyzers.views.text import (
     time_number,
     time_unit,
 )
+from tracer.analyzers.views.trace.headline import displayed
 from tracer.records.columns import SPECS
 
 NUMERIC = sorted(set(FORMATS) - {"name", "path", "bar"})
@@ -61,6 +64,17 @@ def narrowed(tmp_path_factory):
         tracer.profile(integers(), runs=5, threads=1), tracer.interpret(integers(), accumulator=14)
     )
     return trace.save(tmp_path_factory.mktemp("narrowed") / "r.html"), trace
+
+
+@pytest.fixture(scope="module")
+def bounds(resnet, tmp_path_factory):
+    """The trace of ResNet-20 where times of the third stage are only bounds, and its report."""
+    trace = resnet[1]
+    is_bound = trace.nodes["module"].str.startswith("stage3").fillna(False).to_numpy(bool)
+    low = trace.nodes["time_us_ci95_low"].mask(is_bound & trace.nodes["time_us"].notna(), 0.0)
+    share = trace.nodes["time_share"].mask(is_bound)
+    trace = replace(trace, nodes=trace.nodes.assign(time_us_ci95_low=low, time_share=share))
+    return trace.save(tmp_path_factory.mktemp("bounds") / "b.html"), trace
 
 
 def test_cells_have_the_texts_of_other_views(browser, narrowed):
@@ -104,6 +118,7 @@ def test_missing_and_infinite_numbers_are_written_as_elsewhere(browser, narrowed
     ("of", "by"),
     [("narrowed", "kernel"), ("narrowed", "op")]
     + [("resnet", by) for by in ("kernel", "module")]
+    + [("bounds", by) for by in ("module", "op")]
     + [pytest.param("resnet", by, marks=pytest.mark.nightly) for by in ("op", "source")],
 )
 def test_groups_are_those_of_python(browser, of, by, request):
@@ -112,7 +127,8 @@ def test_groups_are_those_of_python(browser, of, by, request):
     serves = served(trace.model.topology) if by == "kernel" else None
     expected = grouped(own, "node" if by == "kernel" else by, serves=serves)
     browser.open(path)
-    names = [spec.name for spec in SPECS if spec.kind != "displayed"]
+    expected["time_us_plus_minus"] = displayed(expected)["time_us_plus_minus"]
+    names = [spec.name for spec in SPECS if spec.kind != "displayed"] + ["time_us_plus_minus"]
     shown = browser.driver.execute_script(
         "const rows = Groups.by(new Report(JSON.parse(document.getElementById('data').textContent))"
         ".rows(0), arguments[0]);"
@@ -128,13 +144,54 @@ def test_groups_are_those_of_python(browser, of, by, request):
         theirs = expected[name].astype("object").reset_index(drop=True)
         assert list(ours.isna()) == list(theirs.isna()), name
         if pd.api.types.is_numeric_dtype(expected[name]):
+            near = 1e-4 if name == "time_us_plus_minus" else 1e-6  # a difference of rounded ends
             np.testing.assert_allclose(
-                ours.dropna().astype(float), theirs.dropna().astype(float), rtol=1e-6, err_msg=name
+                ours.dropna().astype(float), theirs.dropna().astype(float), rtol=near, err_msg=name
             )
         else:
             assert list(ours.dropna()) == list(theirs.dropna()), name
     folded = {name for name in expected if expected[name].notna().any() and name in names}
     assert folded <= {*shown, "nodes"} | {"timed_in"}, folded - set(shown)
+
+
+def test_a_time_that_is_only_a_bound_is_written_as_one_in_every_part_of_a_page(browser, bounds):
+    path, trace = bounds
+    short = trace.nodes[trace.nodes["module"].str.startswith("stage3.1.conv1").fillna(False)]
+    (high,) = short["time_us_ci95_high"].dropna()
+    browser.open(path, fragment="#view=graph&color=time_us&by=module")
+    cells = dict(browser.ask(
+        "[...document.querySelectorAll('.table tbody tr')]"
+        ".map((row) => [row.cells[0].textContent, row.textContent])"
+    ))  # fmt: skip
+    assert f"< {micros(high)}" in cells["stage3.1.conv1"]
+    assert "<" not in cells["stage1.1.conv1"]
+    stage = trace.nodes[trace.nodes["module"].str.startswith("stage3").fillna(False)]
+    high = math.fsum(stage["time_us_ci95_high"].dropna())
+    labels = "[...document.querySelectorAll('.view.graph [data-mark]')].map((m) => m.ariaLabel)"
+    (box,) = [label for label in browser.ask(labels) if label.startswith("stage3,")]
+    assert f"< {duration(high)}" in box
+    browser.driver.execute_script(
+        "[...document.querySelectorAll('.table tbody tr')]"
+        ".find((row) => row.cells[0].textContent === 'stage3.1.conv1').click()"
+    )
+    (high,) = short["time_us_ci95_high"].dropna()
+    assert f"< {duration(high)}" in browser.texts(".details")[0]
+
+
+@pytest.mark.parametrize("by", ["kernel", "op", "module", "source"])
+def test_groups_have_all_nodes_of_the_file_and_no_others(browser, resnet, by):
+    """onnxruntime inserts kernels that change the layout of a convolution's results."""
+    path, trace = resnet
+    nodes = len(onnx.load("models/resnet_cifar/resnet20.onnx").graph.node)
+    folded = grouped(trace.nodes, "node" if by == "kernel" else by)
+    assert folded["nodes"].sum() == nodes
+    browser.open(path)
+    counts = browser.driver.execute_script(
+        "return [...Groups.by(new Report(JSON.parse(document.getElementById('data').textContent))"
+        ".rows(0), arguments[0]).column('nodes')]",
+        by,
+    )
+    assert counts == folded["nodes"].tolist()
 
 
 @examples(60)

@@ -165,7 +165,7 @@ class Isolation(Observer):
             alike = (
                 isinstance(value, np.ndarray)
                 and isinstance(theirs, np.ndarray)
-                and (value.dtype, value.shape) == (theirs.dtype, theirs.shape)
+                and value.dtype == theirs.dtype
             )
             if alike:  # a sequence may hold what numpy lacks
                 replaced[place] = theirs

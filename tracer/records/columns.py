@@ -124,8 +124,11 @@ SPECS = (
     _time("time_us_p95", "p95", 12, "95th percentile over runs"),
     _time("time_us_min", None, 99, "minimum over runs"),
     _time("time_us_std", None, 99, "standard deviation over runs"),
-    _time("time_us_ci95_low", None, 99, "lower end of the 95 % confidence interval of the mean"),
-    _time("time_us_ci95_high", None, 99, "upper end of the 95 % confidence interval of the mean"),
+    # errors add up in groups: rows of one operator share that of the profiler's cost
+    _time("time_us_ci95_low", None, 99, "lower end of the 95 % confidence interval of the mean",
+          "sum"),
+    _time("time_us_ci95_high", None, 99, "upper end of the 95 % confidence interval of the mean",
+          "sum"),
     _rate("time_share", "share", 2, "share of the time of all nodes", "sum", format="percent"),
     _rate("bar", "", 9, "share of the longest row", format="bar", kind="displayed"),
     _time("time_us_raw", "raw µs", 11, "mean time per run as the profiler reported it", "sum"),

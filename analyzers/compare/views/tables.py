@@ -320,6 +320,11 @@ def _differing_layers(numbers: Numbers, options: ViewOptions) -> tuple[pd.DataFr
 
 def _divergence(numbers: Numbers) -> Iterator[str]:
     yield f"{_verdict(numbers)} ({numbers.no_verdict or numbers.tolerance})"
+    other = numbers.layers[numbers.layers["max_abs"].isna() & (numbers.layers["fault"] != "")]
+    if len(other):
+        layer, fault = map(printable, other[["layer", "fault"]].iloc[0])
+        differ = f"{texts.plural(len(other), 'layer')} {agree(len(other), 'differs', 'differ')}"
+        yield f"{differ} in size or text, first '{layer}': {fault}"
     counts = {
         f"{kind} in {which}": int(numbers.outputs[f"{field}_{end}"].fillna(0).sum())
         for kind, field in (("NaN", "nan"), ("Inf", "inf"))

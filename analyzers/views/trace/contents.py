@@ -14,7 +14,7 @@ from tracer.analyzers.grouping import kernel_numbers, served, served_numbers
 from tracer.analyzers.operations import backward_share
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.overflow import by_width, channels, widths
-from tracer.analyzers.roofline import INT8, arithmetic, shown_peaks
+from tracer.analyzers.roofline import INT8, TIMES, arithmetic, shown_peaks
 from tracer.analyzers.timing import coverage, empty, wall, wall_interval
 from tracer.analyzers.views import environment
 from tracer.analyzers.views import report as reports
@@ -73,9 +73,11 @@ def _run_fields(trace: Trace, section: Section, options: ViewOptions) -> dict[st
     run = section.run
     counted = run.counted if run else None
     # Sums of the columns that add up; one is left out where no node has a value, and with unknown
-    # nodes it is a lower bound. A weight that several nodes share counts once.
+    # nodes it is a lower bound. A weight that several nodes share counts once. The time of all is
+    # known from undisturbed runs, and better than the ends of its rows' intervals add up to.
     own = section.nodes[section.nodes["index"].notna()]
-    sums = {name: own[name].sum() for name in SUMMED if own[name].notna().any()}
+    added = [name for name in SUMMED if name not in TIMES[1:]]
+    sums = {name: own[name].sum() for name in added if own[name].notna().any()}
     totals = {n: int(v) if BY_NAME[n].dtype == "Int64" else float(v) for n, v in sums.items()}
     whole = {"params": trace.model.params, "param_bytes": trace.model.param_bytes}
     totals |= {n: v for n, v in whole.items() if n in totals and v is not None}

@@ -102,6 +102,22 @@ def test_what_nothing_explains_is_alone_and_not_lost():
     assert layers(rows("a:conv", "a:erf"), rows("a:conv"))[1] == ("erf", "")
 
 
+def test_rows_of_one_name_match_though_data_give_them_other_sizes():
+    """Names tell that `b` is the same where it reads the same, and `c` where `b` is."""
+    sizes = [("[N,8]", 4, 3), ("[N,8]", 6, 5)]
+    sides = [
+        [
+            LayerRow("a", "greater", None, "[N,8]", read, "k0", False),
+            LayerRow("b", "nonzero", None, read, f"[2,{many}]", "k1", False, (0,)),
+            LayerRow("c", "transpose", None, f"[2,{many}]", f"[{many},2]", "k2", False, (1,)),
+            LayerRow("d", "sqrt", None, f"[{few}]", f"[{few}]", "k3", False),
+        ]
+        for read, many, few in sizes
+    ]
+    aligned = [layer.rows for layer in align(sides)]
+    assert aligned == [((0,), (0,)), ((1,), (1,)), ((2,), (2,)), ((3,), ()), ((), (3,))]
+
+
 def test_a_backward_pass_is_not_taken_for_the_forward_one():
     forward = rows("a:conv", "a:relu")
     both = rows("a:conv", "a:relu", "a:relu (backward)", "a:conv (backward)")

@@ -4,12 +4,15 @@ import io
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
 import tracer
+from tracer.analyzers.compare.views.tables import numbers_table
+from tracer.analyzers.options import ViewOptions
 from tracer.api.compare import SideSettings, naming, running, values
 from tracer.support.tolerance import Tolerance
 
@@ -222,3 +225,67 @@ def test_both_forms_of_a_quantised_model_compute_the_same(tmp_path):
         numbers = compared(*pair)
         assert not numbers.no_verdict and not numbers.differ
         assert len(numbers.layers) >= 3
+
+
+def detector(path, threshold, inner="boxes"):
+    """Candidates whose number depends on data, and what follows from them."""
+    graph = onnx.parser.parse_graph(
+        f"""g (float[1,24,4] {inner}, float[1,1,24] scores) => (float[1,1,24] y)
+        <float limit = {{{threshold}}}, float overlap = {{0.5}}, int64 most = {{24}}> {{
+          kept = NonMaxSuppression ({inner}, scores, most, overlap, limit)
+          values = GatherND (scores, kept)
+          roots = Sqrt (values)
+          mean = ReduceMean <keepdims = 0> (roots)
+          y = Mul (scores, mean)
+        }}"""
+    )
+    for node, name in zip(graph.node, ("nms", "gather", "sqrt", "mean", "mul"), strict=True):
+        node.name = name
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    return path
+
+
+def all_tensors(path, feeds):
+    """What onnxruntime computes in every node."""
+    proto = onnx.load(path)
+    names = [name for node in proto.graph.node for name in node.output]
+    del proto.graph.output[:]
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    fed = zip((each.name for each in session.get_inputs()), feeds, strict=True)
+    return dict(zip(names, session.run(None, dict(fed)), strict=True))
+
+
+def test_nodes_of_which_data_tell_the_size_are_compared_by_name_and_operator(tmp_path):
+    paths = detector(tmp_path / "a.onnx", 0.1), detector(tmp_path / "b.onnx", 0.4)
+    sides = running.open_sides([str(path) for path in paths], SETTINGS)
+    feeds = naming.shared_inputs(sides, SETTINGS)
+    ours, theirs = (all_tensors(path, feeds) for path in paths)
+    assert 0 < len(theirs["kept"]) < len(ours["kept"])
+    numbers = compared(*paths)
+    layers = numbers.layers.set_index("layer")
+    assert layers.index.tolist() == ["nms", "gather", "sqrt", "mean", "mul"]
+    few, many = theirs["kept"].shape, ours["kept"].shape
+    told = f"int64[{few[0]},{few[1]}] is not int64[{many[0]},{many[1]}]"
+    assert layers.loc["nms", ["fault", "own_fault"]].tolist() == [told, told]
+    sizes = f"float32[{len(theirs['roots'])}] is not float32[{len(ours['roots'])}]"
+    assert layers.loc[["gather", "sqrt"], "fault"].tolist() == [sizes, sizes]
+    assert (layers.drop("nms")["own_fault"] == "").all()  # on the boxes of the first
+    assert layers.loc["mean", "max_abs"] == pytest.approx(abs(ours["mean"] - theirs["mean"]))
+    assert numbers.differ
+    assert numbers.first_divergence == "nms"
+    shown = numbers_table(numbers, ViewOptions()).lines
+    assert f"3 layers differ in size or text, first 'nms': {told}" in shown
+
+
+def test_nodes_of_one_size_are_compared_by_their_values_though_data_tell_it(tmp_path):
+    paths = [detector(tmp_path / f"{name}.onnx", 0.1) for name in "ab"]
+    numbers = compared(*paths)
+    assert (len(numbers.layers), numbers.differ) == (5, False)
+    assert (numbers.layers["max_abs"] == 0).all()
+
+
+def test_nodes_of_another_size_that_read_tensors_of_other_names_are_no_pair(tmp_path):
+    paths = detector(tmp_path / "a.onnx", 0.1), detector(tmp_path / "b.onnx", 0.4, "corners")
+    assert "nms" not in set(compared(*paths).layers["layer"])

@@ -42,9 +42,14 @@ class Columns {
     return this.column(name)?.[row] ?? null;
   }
 
-  text(name, row) {
-    const bound = name === "time_us" && this.value("time_us_ci95_low", row) === 0 ? this.value("time_us_ci95_high", row) : null;
-    return bound !== null && bound > this.value(name, row) ? `< ${Format.micros(bound)}` : Format.cell(this.specs[name], this.value(name, row));
+  /** Whether less than the end of its interval is all that is known of a row's time. */
+  isBound(row) {
+    return this.value("time_us_ci95_low", row) === 0 && this.value("time_us", row) < this.value("time_us_ci95_high", row);
+  }
+
+  text(name, row, write = Format.cell) {
+    const isBound = name === "time_us" && this.isBound(row);
+    return (isBound ? "< " : "") + write(this.specs[name], this.value(isBound ? "time_us_ci95_high" : name, row));
   }
 
   title(row) {

@@ -13,8 +13,11 @@ class Groups extends Columns {
     return new Groups(folded, key, [...Columns.positions(keys).values()], false, by === "op" ? null : keys);
   }
 
+  /** Whether a row is a kernel of the runtime's own, and no node of the model. */
+  static ofRuntime = (rows, row) => rows.title(row).startsWith("runtime:") && Number.isNaN(rows.value("index", row) ?? NaN);
+
   static named(rows, by, row) {
-    if (rows.title(row).startsWith("runtime:") && Number.isNaN(rows.value("index", row) ?? NaN)) return "(runtime)";
+    if (Groups.ofRuntime(rows, row)) return "(runtime)";
     const name = rows.value(by, row);
     return name === null ? Groups.unknown[by] : name || "(root)";
   }
@@ -28,7 +31,7 @@ class Groups extends Columns {
     if (name === "nodes") return true;
     if (name === "also_holds") return this.keys !== null;
     if (!this.rows.has(name) || (this.isKernel && name === "timed_in")) return false;
-    return this.isKernel || [this.key, "bar", "bytes_moved", "overflow_share"].includes(name) || this.specs[name]?.fold !== "none";
+    return this.isKernel || [this.key, "bar", "bytes_moved", "overflow_share", "time_us_plus_minus"].includes(name) || this.specs[name]?.fold !== "none";
   }
 
   title(row) {
@@ -73,12 +76,10 @@ class Groups extends Columns {
     });
   }
 
-  /** One row may have no share, as its time is only a bound; the errors of several cancel out. */
+  /** A time that is only a bound has no share. */
   share(folded) {
-    const parts = this.rows.column("time_us"), times = this.column("time_us"), total = this.rows.totalTime;
-    this.groups.forEach((rows, at) => {
-      if (rows.filter((row) => !Number.isNaN(parts[row])).length > 1) folded[at] = total ? times[at] / total : NaN;
-    });
+    const times = this.column("time_us"), total = this.rows.totalTime;
+    times.forEach((time, at) => (folded[at] = total && !this.isBound(at) ? time / total : NaN));
   }
 
   /** NaN if none of the numbers is known. */
@@ -115,10 +116,17 @@ class Groups extends Columns {
   };
 
   static derived = {
-    nodes: ({ rows, groups }) => Float64Array.from(groups, (group) => Groups.folds.sum(group, rows.column("nodes") ?? Array(rows.size).fill(1))),
+    nodes({ rows, groups }) {
+      const counts = rows.column("nodes") ?? Array.from({ length: rows.size }, (_, row) => Number(!Groups.ofRuntime(rows, row)));
+      return Float64Array.from(groups, (group) => Groups.folds.sum(group, counts));
+    },
     bar(groups) {
       const share = groups.column("time_share"), most = share?.reduce((most, value) => (value > most ? value : most), 0);
       return share?.map((value) => value / most);
+    },
+    time_us_plus_minus(groups) {
+      const [low, high] = ["low", "high"].map((end) => groups.column(`time_us_ci95_${end}`));
+      return low?.map((value, row) => (value > 0 ? (high[row] - value) / 2 : NaN));
     },
     bytes_moved(groups) {
       const [read, written] = [groups.column("bytes_read"), groups.column("bytes_written")];

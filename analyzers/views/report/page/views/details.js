@@ -72,7 +72,7 @@ class Details extends View {
     const told = rows.names().filter((name) => !Details.told.has(name) && rows.text(name, row) !== "");
     const list = (names) => html.dl(names.flatMap((name) => {
       const spec = rows.specs[name];
-      return [html.dt({ title: spec.sentence }, spec.header ?? name), html.dd(Format.complete(spec, rows.value(name, row)))];
+      return [html.dt({ title: spec.sentence }, spec.header ?? name), html.dd(rows.text(name, row, Format.complete))];
     }));
     const others = told.filter((name) => rows.specs[name].header === null);
     const more = others.length > 0 && html.details({ open: this.isMore, ontoggle: ({ target }) => { this.isMore = target.open; } }, html.summary("more"), list(others));

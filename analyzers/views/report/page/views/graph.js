@@ -65,7 +65,7 @@ class Graph extends Chart {
   isColour(name) {
     if (name === "op_type") return true; // there is always one column
     const { header, fold } = this.rows.specs[name], isText = this.rows.isText(name);
-    if (!header || name === "bar" || (!isText && fold === "none" && !(name in Groups.derived))) return false;
+    if (!header || ["bar", "time_us_plus_minus"].includes(name) || (!isText && fold === "none" && !(name in Groups.derived))) return false;
     const distinct = new Set(this.rows.column(name)).size;
     return distinct > 1 && (!isText || distinct <= Graph.kinds + 1);
   }
@@ -191,7 +191,7 @@ class Graph extends Chart {
   written({ box, value }) {
     const [row, ...others] = this.rowsOf(box);
     if (typeof value === "string" && this.label[box].startsWith(value)) return ""; // it says so already
-    if (value !== null && this.spec.unit === "µs") return Format.duration(value);
+    if (value !== null && this.spec.unit === "µs") return new Groups(this.rows, "node", [this.rowsOf(box)]).text(this.name, 0, Format.complete);
     if (value !== null) return Format.cell(this.spec, value) + (value === Infinity ? "" : Graph.units[this.spec.unit] ?? "");
     const host = others.length || row === undefined ? null : this.rows.value("timed_in", row);
     return host && this.name.startsWith("time") ? `in ${host}` : "";
