@@ -86,7 +86,10 @@ class Side:
         overheads = np.zeros(len(layers))
         if self.turns_us is not None:
             levels = self.levels_of(layers)
-            overheads = _geometric_mean(levels) - means
+            # the mean that logarithms of ratios have: a session that stalled is no overhead of all
+            with np.errstate(divide="ignore"):
+                central = np.exp(np.log(levels).mean(axis=0))
+            overheads = np.where(central > 0, central, levels.mean(axis=0)) - means
             errors = np.array([contrast.of_means(column).error for column in levels.T])
         arrays = (means.round(_DIGITS), errors, *systematic, overheads)
         samples: list[contrast.Sample | None] = []
@@ -124,16 +127,6 @@ class Side:
         if self.lender is None or total == self.lender.total_of(column):
             return total
         return None
-
-
-def _geometric_mean(levels: FloatArray) -> FloatArray:
-    """Returns the geometric mean of each column, as ratios of sessions have it: a session that
-    stalled must not be an overhead of all. The mean where a level is 0.
-    """
-    with np.errstate(divide="ignore"):
-        means = np.exp(np.log(levels).mean(axis=0))
-    result: FloatArray = np.where(means > 0, means, levels.mean(axis=0))
-    return result
 
 
 def _totals(values: FloatArray, layers: Sequence[Sequence[int]]) -> FloatArray:
