@@ -238,7 +238,7 @@ def _alignment_notes(sides: Sequence[Side], aligned: Sequence[Layer]) -> tuple[s
             raise InputError(
                 f"too little in common to compare by layer: {match} line up, by name, by module, "
                 "by operator and shapes in the order of the graph",
-                "--by model compares the totals alone.",
+                "tracer compare --by model compares the totals alone.",
             )
         if matched != counts:
             notes.append(f"{match} line up; the rest are listed separately")

@@ -225,12 +225,14 @@ def _changes(first: Side, second: Side, rows: RowsOfTwo) -> tuple[FloatArray, fl
     before, after = first.levels_of(rows[0]), second.levels_of(rows[1])
     logs = log_ratios(first.turns_of(rows[0]), second.turns_of(rows[1]))
     added, variance = list[float](), 0.0
-    for a, b in zip(first.times_of(rows[0]), second.times_of(rows[1]), strict=True):
+    samples = zip(first.times_of(rows[0]), second.times_of(rows[1]), strict=True)
+    for (a, b), *levels in zip(samples, before.mean(axis=0), after.mean(axis=0), strict=True):
+        beyond = [0.0 if s is None else x - s.mean for s, x in zip((a, b), levels, strict=True)]
         if a is not None and b is not None:
-            added.append(0.0 if is_shared(a, b) else b.overhead - a.overhead)
+            added.append(0.0 if is_shared(a, b) else beyond[1] - beyond[0])
             variance += misfit_of(a, b) ** 2
         else:
-            added.append((b.overhead if b else 0.0) - (a.overhead if a else 0.0))
+            added.append(beyond[1] - beyond[0])
             variance += sum(each.misfit**2 for each in (a, b) if each is not None)
     both = np.isfinite(logs)
     changes = np.where(

@@ -86,7 +86,10 @@ class Side:
         overheads = np.zeros(len(layers))
         if self.turns_us is not None:
             levels = self.levels_of(layers)
-            overheads = levels.mean(axis=0) - means
+            # the mean that logarithms of ratios have: a session that stalled is no overhead of all
+            with np.errstate(divide="ignore"):
+                central = np.exp(np.log(levels).mean(axis=0))
+            overheads = np.where(central > 0, central, levels.mean(axis=0)) - means
             errors = np.array([contrast.of_means(column).error for column in levels.T])
         arrays = (means.round(_DIGITS), errors, *systematic, overheads)
         samples: list[contrast.Sample | None] = []

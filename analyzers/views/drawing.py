@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tracer.analyzers.views.text import MOST_CHARACTERS, short_names, without_prefix
@@ -32,14 +33,23 @@ def empty_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
 
 
+@contextmanager
+def accept_boxes() -> Iterator[None]:
+    """Draws a name in a script that the font lacks as boxes, without a warning.
+
+    There is nothing that the user could act upon.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
 def saved(figure: Figure, kind: str) -> bytes:
     """The figure as `png` or `svg`; the same figure gives the same file."""
     from matplotlib import rc_context
 
     buffer = io.BytesIO()
-    with rc_context({"svg.hashsalt": "tracer"}), warnings.catch_warnings():
-        # A name in a script the font lacks is drawn as boxes: nothing the user could act upon.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+    with rc_context({"svg.hashsalt": "tracer"}), accept_boxes():
         figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return buffer.getvalue()
 

@@ -48,7 +48,7 @@ def sentences(result: GraphDiff) -> tuple[str, ...]:
     told = [
         f"{len(result.same):,} of {both} nodes are the same; "
         f"{', '.join(kinds) or 'nothing changed'}",
-        f"{plural(len(result.tensors), 'tensor')} have a partner in the first graph{rest}",
+        f"{plural(len(result.tensors), 'tensor')} with a partner in the first graph{rest}",
     ]
     if result.times:
         first, second = (duration(sum(each.values())) for each in result.times)

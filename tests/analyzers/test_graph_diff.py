@@ -392,3 +392,17 @@ def test_a_weight_in_a_file_beside_the_model_is_compared_by_its_bytes(apart):
     data.write_bytes(stored)
     (change,) = tracer.diff(*apart, in_process=True).changes
     assert change.before == change.after and "1 of 4,096 differ" in change.what
+
+
+def test_what_both_models_note_stands_once(tmp_path):
+    node = helper.make_node("Relu", ["x"], ["y"])
+    values = [
+        helper.make_tensor_value_info(name, 1, shape)
+        for name, shape in (("x", [0, 4]), ("y", None))
+    ]
+    opsets = [helper.make_opsetid("", 17)]
+    file, graph = tmp_path / "m.onnx", helper.make_graph([node], "g", values[:1], values[1:])
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), file)
+    result = tracer.diff(file, file, in_process=True)
+    assert len(set(result.notes)) == len(result.notes)
+    assert any("declares size 0" in note for note in result.notes)

@@ -96,3 +96,15 @@ def test_local_response_normalization(beta):
     facts = check("LRN", [(2, 9, 5, 7)], attributes, threads=1)
     assert facts["rest"] == [628, 2]
     check("LRN", [(1, 64, 55, 55)], attributes)
+
+
+def test_a_sum_that_is_not_rounded_once_is_not_called_so():
+    """Of onnxruntime's results, the sum of exact products, rounded to float32, tells most apart."""
+    node = helper.make_node("Einsum", ["x", "w"], ["y"], equation="bchw,cd->bdhw")
+    shapes = {"x": (1, 32, 5, 9), "w": (32, 5)}
+    kernel = Kernel(node, {n: (FLOAT, s) for n, s in shapes.items()}, {}, {"": 17}, 1)
+    drawn = kernel.draw(np.random.default_rng(0), 0)
+    x, w = (drawn[name].astype(np.float64) for name in shapes)
+    once = np.einsum("bchw,cd->bdhw", x, w).astype(np.float32)
+    assert (kernel.run(drawn)[0] != once).mean() > 0.1
+    assert "rounded once" not in reveal(replay_of("", "Einsum"), kernel).text

@@ -218,3 +218,9 @@ def test_former_words_of_arguments_still_work_and_name_those_of_today(tmp_path):
         tracer.count(residual(), feeds="x.npz", inputs="x.npz")
     with pytest.raises(TypeError, match="folder"):
         tracer.count(residual(), folder="data")
+
+
+def test_none_is_offered_once():
+    with pytest.raises(UsageError) as caught:
+        tracer.compare(["a.onnx", "b.onnx"], threads=1)
+    assert str(caught.value).count("None") == 1

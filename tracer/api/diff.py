@@ -101,7 +101,7 @@ def diff(call: DiffArguments) -> GraphDiff:
     call.report(0, 0, "comparing values")
     settings: dict[str, Any] = {"batch": call.batch, "dims": dict(call.dims or {})}
     settings |= {"seed": call.seed, "inputs": None if call.inputs is None else str(call.inputs)}
-    notes = (*first.notes, *second.notes, *feedset.notes)
+    notes = tuple(dict.fromkeys((*first.notes, *second.notes, *feedset.notes)))
     equal = equal_tensors(*graphs, is_quantised or rounds[0][0])
     return compare_graphs(*graphs, equal, settings, notes, times)
 

@@ -391,6 +391,7 @@ def _after_quantize(result: Quantized, typed: Typed) -> Steps:
 
 @_after("Tuned")
 def _after_tune(result: Tuned, typed: Typed) -> Steps:
+    from tracer.tuning.candidates import NO_TIME, Request
     from tracer.tuning.changes import ALLOWED, find
 
     steps, model = [f"{change}={value}" for change, value in result.plan.steps], typed.subjects
@@ -409,9 +410,18 @@ def _after_tune(result: Tuned, typed: Typed) -> Steps:
             kept = ["--save", new_file(model[0], ".plan.json")]
         line = typed.next("tune", model, *words, *kept, without=("only", "max_seconds"))
         yield line, "keeps the fastest combination, without measuring again"
-    elif not typed.has("allow"):
-        why = "also tries arithmetic of 8 and 4 bits, which changes results"
-        yield typed.next("tune", model, "--allow", "quantize", without=("only",)), why
+    else:
+        verdicts = [trial.verdict for trial in result.trials]
+        if any(verdict.startswith(NO_TIME) for verdict in verdicts):
+            seconds = f"{4 * float(typed.text('max_seconds') or Request().seconds):g}"
+            why = "gives the search the time that it lacked"
+            yield typed.next("tune", model, "--max-seconds", seconds), why
+        if any(verdict.endswith("--allow quantize") for verdict in verdicts):
+            why = "also tries arithmetic of 8 and 4 bits, which changes results"
+            yield typed.next("tune", model, "--allow", "quantize"), why
+        if typed.has("only"):
+            why = "tries every other change that may help"
+            yield typed.next("tune", model, without=("only",)), why
     words = ["-o", new_file(model[0], ".html"), "--open"]
     yield typed.next("profile", model, *words), "opens the page of a profile in a browser"
 

@@ -415,7 +415,9 @@ def _invalid(name: str, proto: onnx.ModelProto, error: Exception) -> ModelError:
     if "symbolic link" in problem or "hardlink" in problem or "hard link" in problem:
         remedy = "A model hub's cache stores links: download real files, or copy with cp -L."
     elif "external" in problem.lower() or "Data of TensorProto" in problem:
-        remedy = "Put the external data file next to the model, under the name it is stored with."
+        remedy = (
+            "Put the external data file next to the model, by its name; standard input has none."
+        )
     return ModelError(f"{name}: not a valid ONNX model: {problem}", remedy)
 
 

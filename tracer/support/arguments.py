@@ -74,7 +74,8 @@ def instance(*names: str) -> Rule:
 
 def maybe(rule: Rule) -> Rule:
     """What `rule` allows, or None."""
-    return Rule(f"{rule.allowed}, or None", lambda v: v is None or rule.holds(v), rule.reads)
+    allowed = rule.allowed.removesuffix(", or None")
+    return Rule(f"{allowed}, or None", lambda v: v is None or rule.holds(v), rule.reads)
 
 
 def several(rule: Rule) -> Rule:

@@ -276,6 +276,7 @@ _MOST_NAMED = 8
 _LEGEND = "area: share of the time\nhollow: uncertain time"
 
 
+@drawing.accept_boxes()
 def roofline(trace: Trace, options: ViewOptions) -> Figure:
     """Returns a panel for each run, with a point for each kernel; its area is its share of time.
 

@@ -403,6 +403,21 @@ def test_a_row_of_one_side_counts_with_its_whole_time_and_can_be_significant():
         assert f"{word}*" in line.replace("\\", "")
 
 
+def test_a_session_that_stalled_turns_no_slower_layer_into_a_faster_one():
+    """100 µs become 240; in one of 20 sessions of B, 12 times as many. The means leave it out."""
+    rows, before, after = [{"op_type": "Conv"}], shaken([100.0]), shaken([240.0], seed=1)
+    after[7] *= 12
+    first, second = side("a", rows, before), side("b", rows, after)
+    first = replace(first, kernels=(("Conv",),))
+    second = replace(second, kernels=(("Conv", "Cast"),), time_us=np.array([np.median(after)]))
+    comparison = compare([first, second])
+    (row,) = comparison.layers.to_dict("records")
+    assert row["change_us_b"] == pytest.approx(140, rel=0.02)
+    assert row["ratio_b"] == pytest.approx(2.4, rel=0.02)
+    assert row["significant_b"] and row["change_low_us_b"] > 0
+    assert comparison.sums[0].layers == pytest.approx(1.4, rel=0.02)
+
+
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("outside", "agrees"), [(0.0, True), (25.0, False)])
 def test_the_layers_are_held_against_whole_runs(outside, agrees):

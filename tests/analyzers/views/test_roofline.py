@@ -50,6 +50,14 @@ def test_it_is_a_format_with_an_extension_of_two_parts(measured):
     assert first != render(measured, "svg")
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_name_in_a_script_that_the_font_lacks_is_drawn_without_a_warning(measured):
+    name = "\u6a21\u578b.onnx"
+    nodes = measured.nodes.assign(node=name)
+    named = replace(measured, model=replace(measured.model, name=name), nodes=nodes)
+    assert render(named, "roofline.png")[:8] == b"\x89PNG\r\n\x1a\n"
+
+
 def test_a_panel_for_each_run_with_both_roofs_at_what_was_measured(measured):
     made = drawn(measured)
     assert len(made.axes) == 2

@@ -202,7 +202,9 @@ def test_networks_with_nothing_in_common(model, capfd, tmp_path):
     onnx.save(parse(text), tmp_path / "other.onnx")
     code, out, err = run(capfd, model, tmp_path / "other.onnx", *QUICK)
     assert (code, out) == (3, "")
-    assert "too little in common" in err and "--by model" in err
+    assert (
+        "too little in common" in err and "tracer compare --by model" in err
+    )  # bisect has no --by
     code, out, _ = run(capfd, model, tmp_path / "other.onnx", *QUICK, "--by", "model")
     assert code == 0
     assert "other.onnx" in out and "By layer" not in out

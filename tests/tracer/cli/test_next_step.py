@@ -17,6 +17,7 @@ from tests.graphs import parse, residual
 from tracer.analyzers.advice import Advice
 from tracer.cli._command import Typed, new_file
 from tracer.cli._next_step import _RULES, show_box
+from tracer.tuning.candidates import NO_TIME
 
 LENET = Path(__file__).parents[3] / "models" / "lenet"
 FAST = ("--runs", "2", "--threads", "1")
@@ -207,8 +208,7 @@ class Tuned(SimpleNamespace):
 @pytest.mark.parametrize(
     ("made", "proto", "params", "expected"),
     [
-        ([], None, [], "tracer tune net.onnx --allow quantize"),
-        ([], None, [("allow", ("--allow", ("quantize",)))], "tracer profile net.onnx -o"),
+        ([], None, [], "tracer profile net.onnx -o"),
         ([("threads", "2")], None, [], "tracer tune net.onnx --apply threads=2 --save"),
         ([("static_int8", "int8")], b"", [("max_seconds", ("--max-seconds", ("9",)))],
          "tracer tune net.onnx --apply static_int8=int8 --allow quantize -o net.tuned.onnx"),
@@ -218,8 +218,28 @@ class Tuned(SimpleNamespace):
     ],
 )  # fmt: skip
 def test_what_a_tuning_chose_is_kept_then_used(made, proto, params, expected):
-    result = Tuned(plan=SimpleNamespace(steps=made), proto=proto)
+    result = Tuned(plan=SimpleNamespace(steps=made), proto=proto, trials=())
     assert shlex.join(steps(result, "tune", *params)[0]).startswith(expected)
+
+
+ONLY, SECONDS = ("only", ("--try", ("arena",))), ("max_seconds", ("--max-seconds", ("8",)))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "params", "expected"),
+    [
+        ("not faster", [], "tracer profile net.onnx -o net.html --open"),
+        ("not faster", [ONLY], "tracer tune net.onnx"),
+        ("needs --allow quantize", [], "tracer tune net.onnx --allow quantize"),
+        (NO_TIME, [], "tracer tune net.onnx --max-seconds 480"),
+        (NO_TIME, [SECONDS], "tracer tune net.onnx --max-seconds 32"),
+    ],
+)
+def test_what_was_not_tried_is_tried_next(verdict, params, expected):
+    """A model without products has nothing to quantise: no trial asks to be allowed."""
+    trials = [SimpleNamespace(verdict="kept"), SimpleNamespace(verdict=verdict)]
+    result = Tuned(plan=SimpleNamespace(steps=[]), proto=None, trials=trials)
+    assert shlex.join(steps(result, "tune", *params)[0]) == expected
 
 
 class WhatIf(SimpleNamespace):
