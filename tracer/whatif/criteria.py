@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -169,10 +169,13 @@ def energy_cost(
     rules: Mapping[str, Rule],
     energy: EnergyModel,
     addition_convention: str,
+    summed: Collection[str] | None = None,
 ) -> EnergyCost:
     """Counts the work of the nodes with `rules` on the shapes of one sample of a model.
 
-    A model with a fixed batch is counted with that batch, and the work divided by its size.
+    A model with a fixed batch is counted with that batch, and the work divided by its size. Of the
+    nodes, those that are `summed` are covered [default: all]: a branch that no sample takes has no
+    widths.
     """
     sample = next(dataset.batches(1))
     typed = TypedModel(model, infer(model, FeedSet(sample.inputs, None).shapes))
@@ -186,7 +189,8 @@ def energy_cost(
     notes = (f"energies exclude nodes of unknown work: {', '.join(unknown)}",) if unknown else ()
     types = pd.Series({node.key: node.op_type for node in model.nodes}, dtype=object)
     every = counts.assign(op_type=types)
-    narrow = pd.Series(counts.index.isin(list(rules)), counts.index)
+    covered = list(rules if summed is None else summed)
+    narrow = pd.Series(counts.index.isin(covered), counts.index)
     return EnergyCost(tuple(rules), energy, per_sample, notes, coverage(every, narrow))
 
 

@@ -196,6 +196,7 @@ class VariantRunner:
         self._energy = criteria.energy_cost(
             graph.model, task.dataset, {node: rules[node] for node in self._evaluator.nodes},
             task.energy, task.addition_convention(accumulator),
+            self._evaluator.baseline.accumulations,
         )  # fmt: skip
 
     @property
