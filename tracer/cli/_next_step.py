@@ -363,9 +363,9 @@ def _after_accumulators(result: AccumulatorSweep, typed: Typed) -> Steps:
 @_after("Narrowed")
 def _after_narrow(result: Narrowed, typed: Typed) -> Steps:
     model, file, bits = typed.subjects, typed.text("outputs", ".onnx"), result.bits
-    loss = abs(result.score - result.scores.narrowed)
+    is_enough = result.judgement.allows(result.scores.narrowed, result.score)
     has_width = not (result.settings.get("machine") or result.settings.get("exact"))
-    if loss > result.judgement.budget and has_width:
+    if not is_enough and has_width:
         words = ["--bits", f"{bits + 1}", "-o", new_file(model[0], f".acc{bits + 1}.onnx")]
         yield typed.next("narrow", model, *words), "loses less accuracy, with one bit more"
     if file:

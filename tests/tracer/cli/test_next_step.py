@@ -17,6 +17,7 @@ from tests.graphs import parse, residual
 from tracer.analyzers.advice import Advice
 from tracer.cli._command import Typed, new_file
 from tracer.cli._next_step import _RULES, show_box
+from tracer.records.whatif import Judgement
 
 LENET = Path(__file__).parents[3] / "models" / "lenet"
 FAST = ("--runs", "2", "--threads", "1")
@@ -235,6 +236,22 @@ def test_only_a_layer_that_can_be_narrowed_leads_to_narrow(operator, commands):
     answer = SimpleNamespace(ended=None, uniform=None, observed=17)
     result = WhatIf(variants=[SimpleNamespace(answer=answer, work=work)], notes=())
     assert [words[1] for words in steps(result, "whatif")] == commands
+
+
+class Narrowed(SimpleNamespace):
+    """What the rule of a narrowed model reads."""
+
+
+@pytest.mark.parametrize("higher_is_better", [True, False])
+@pytest.mark.parametrize(("change", "bits"), [(-3, ["13"]), (-1, []), (3, [])])
+def test_only_a_loss_leads_to_one_bit_more(higher_is_better, change, bits):
+    judgement = Judgement("m", "", higher_is_better, budget=2)
+    scores = SimpleNamespace(narrowed=50 + (change if higher_is_better else -change))
+    result = Narrowed(bits=12, score=50, scores=scores, settings={}, judgement=judgement)
+    widths = [
+        words[words.index("--bits") + 1] for words in steps(result, "narrow") if "--bits" in words
+    ]
+    assert widths == bits
 
 
 def test_a_word_replaces_the_same_option_by_another_name():
