@@ -344,7 +344,7 @@ def _proves_little(notes: Sequence[str]) -> bool:
 
 def _by_values(typed: Typed) -> Steps:
     """Yields the same command with a metric that tells models apart; nothing follows from it."""
-    why = "compares the values of the outputs, since the predictions prove little"
+    why = "compares the values of the outputs, since the score proves little"
     yield typed.next(typed.command, typed.subjects, "--metric", "noise", without=("budget",)), why
 
 

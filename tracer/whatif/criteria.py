@@ -25,6 +25,7 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.metrics.scores import (
     channel_squares,
     class_counts,
+    large_budget_note,
     lead,
     no_hit_note,
     one_class_note,
@@ -108,11 +109,18 @@ def summary(model: Model, metric: metrics.Metric) -> Callable[[Array, Sequence[A
     return summarized
 
 
-def metric_notes(metric: metrics.Metric, batches: Sequence[WideBatch]) -> tuple[str, ...]:
-    """Returns notes on what the metric does not show of the outputs in wide accumulators."""
+def metric_notes(
+    metric: metrics.Metric, batches: Sequence[WideBatch], has_budget: bool = True
+) -> tuple[str, ...]:
+    """Returns notes on what the metric does not show of the outputs in wide accumulators.
+
+    Without a budget of the user's, also on whether that of the metric fits its scores.
+    """
+    scores = np.concatenate([batch.scores for batch in batches])
     notes = (
         one_class_note(metric, (batch.classes for batch in batches)),
-        no_hit_note(metric, np.concatenate([batch.scores for batch in batches])),
+        no_hit_note(metric, scores),
+        None if has_budget else large_budget_note(metric, float(scores.mean())),
         unlike_channels_note(metric, (batch.squares for batch in batches)),
     )
     return tuple(filter(None, notes))

@@ -76,6 +76,25 @@ def test_a_width_is_safe_for_any_input_in_the_nodes_that_are_swept(tmp_path):
     assert stored.variants[0].coverage == Coverage(5, 5, 1.0)
 
 
+@pytest.mark.parametrize("accumulators", [[24], "24,fp32"])
+def test_a_default_budget_above_the_score_is_told(tmp_path, accumulators):
+    """Labels are 0.1 off what onnxruntime returns, so the error is 0.01, and the budget is 1."""
+    session = onnxruntime.InferenceSession(FLOAT, providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(0).uniform(0, 1, (8, 3, 32, 32)).astype(np.float32)
+    labels = session.run(None, {session.get_inputs()[0].name: x})[0] + np.float32(0.1)
+    np.savez(tmp_path / "d.npz", x=x, labels=labels)
+    for metric, budget, is_told in (("mse", None, True), ("mse", 1, False), ("noise", None, False)):
+        options = WhatIfOptions(
+            search=accumulators == "24,fp32", metric=metric, fixed="24:14", accuracy_budget=budget
+        )
+        found = what_if(FLOAT, accumulators, str(tmp_path / "d.npz"), options)
+        told = [note for note in found.notes if note.startswith("the default budget of 1 exceeds")]
+        assert bool(told) == is_told
+        for note in told:
+            mse = float(note.split("mse of the reference, ")[1].split(":")[0])
+            assert mse == pytest.approx(0.01, rel=0.02)
+
+
 BRANCHES = """<ir_version: 8, opset_import: ["": 17]>
 g (float[n,4] x) => (float[n,4] y) {
   [few] wd = DequantizeLinear (w, s)  [many] vd = DequantizeLinear (v, s)
