@@ -157,13 +157,15 @@ def of_floats(sums: Sequence[FloatPartialSums]) -> pd.DataFrame:
 def coverage(nodes: pd.DataFrame, narrow: pd.Series) -> Coverage:
     """Returns the coverage of the `narrow` nodes, a bool for each row.
 
-    `nodes` has the columns `op_type` and `macs`. A node of unknown MACs multiplies if its operator
-    does. An operator whose products are partly wide is not covered.
+    `nodes` has the columns `op_type`, `macs`, and `calls` after a run. A node of unknown MACs, or
+    in a branch that did not run, multiplies if its operator does. An operator whose products are
+    partly wide is not covered.
     """
     from tracer.records.whatif import Coverage  # 10 ms, and most results are of times
 
     macs = nodes["macs"].astype("Float64")
-    multiplies = (macs > 0).fillna(False) | (macs.isna() & nodes["op_type"].isin(MULTIPLYING))
+    unknown = macs.isna() | (nodes["calls"].eq(0) if "calls" in nodes else False)
+    multiplies = (macs > 0).fillna(False) | (unknown & nodes["op_type"].isin(MULTIPLYING))
     covered = multiplies & narrow.astype(bool) & ~nodes["op_type"].isin(PARTLY)
     known = macs[multiplies]
     share = None

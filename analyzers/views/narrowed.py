@@ -20,6 +20,7 @@ from tracer.errors import UsageError
 from tracer.graph import stored_weights
 from tracer.graph.loading import from_proto
 from tracer.graph.model import encoded
+from tracer.graph.operators import MULTIPLYING
 from tracer.quantization.to_qonnx import to_qonnx
 from tracer.records.columns import Fold
 from tracer.records.transformed import Narrowed, NarrowedNode
@@ -225,7 +226,8 @@ def _sentences(result: Narrowed) -> Iterator[str]:
     if result.energy is not None:
         wide, narrow = result.energies
         unit, model = result.energy.unit, result.energy.model
-        least = "at least " if any(node.energy is None for node in result.nodes) else ""
+        unknown = (node.energy is None and node.op_type in MULTIPLYING for node in result.nodes)
+        least = "at least " if any(unknown) else ""  # poolings have none
         yield f"energy per sample: {least}{si(wide)} -> {si(narrow)} {unit} ({model})"
 
 

@@ -79,6 +79,21 @@ def test_terms_are_added_by_channel_then_in_the_order_of_the_input(options, bits
         np.testing.assert_array_equal(output, by_onnxruntime(proto, x))
 
 
+def test_groups_share_a_scale_for_each_of_their_channels():
+    """Output channel g · 3 + m has the scale of column m of the weights, as in onnxruntime."""
+    w, x = int8(4, 3, 3, 4), int8(2, 4, 3, 4)
+    proto = model(
+        f"(int8{list(x.shape)} x) => (float y) {{ xd = DequantizeLinear (x, s, z)"
+        " wd = DequantizeLinear <axis = 1> (w, ws, wz)"
+        " y = ConvTranspose <strides = [2,3], group = 2> (xd, wd) }",
+        w=w, s=np.float32(0.5), z=np.int8(3), ws=np.float32([0.5, 2, 0.125]), wz=int8(3),
+    )  # fmt: skip
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    output, narrowing = narrowed(proto, parse_policy("32"), x)
+    np.testing.assert_array_equal(output, by_onnxruntime(proto, x))
+    assert len(narrowing.accumulations()) == 1
+
+
 def worst(w, options, size):
     """The least and the greatest partial sum of any input, output by output.
 

@@ -186,13 +186,16 @@ class Typed:
         context = click.get_current_context(silent=True)
         if context is None or _WORDS not in context.meta:
             return None
-        values, _, _ = context.command.make_parser(context).parse_args([*context.meta[_WORDS]])
+        words = context.meta[_WORDS]
+        values, _, _ = context.command.make_parser(context).parse_args([*words])
+        typed = {word.partition("=")[0] for word in words}
         params = {}
         for param in context.command.params:
             value = values.get(param.name or "")
             texts = value if isinstance(value, tuple | list) else (value,)
             if all(isinstance(text, str | bool) for text in texts):  # others were not typed
-                flag = (param.secondary_opts if value is False else param.opts)[-1]
+                flags = param.secondary_opts if value is False else param.opts
+                flag = next((each for each in flags if each in typed), flags[-1])
                 params[str(param.name)] = flag, tuple(t for t in texts if isinstance(t, str))
         return cls(str(context.info_name), params)
 

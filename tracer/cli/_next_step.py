@@ -344,7 +344,7 @@ def _proves_little(notes: Sequence[str]) -> bool:
 
 def _by_values(typed: Typed) -> Steps:
     """Yields the same command with a metric that tells models apart; nothing follows from it."""
-    why = "compares the values of the outputs, since the predictions prove little"
+    why = "compares the values of the outputs, since the score proves little"
     yield typed.next(typed.command, typed.subjects, "--metric", "noise", without=("budget",)), why
 
 
@@ -363,9 +363,9 @@ def _after_accumulators(result: AccumulatorSweep, typed: Typed) -> Steps:
 @_after("Narrowed")
 def _after_narrow(result: Narrowed, typed: Typed) -> Steps:
     model, file, bits = typed.subjects, typed.text("outputs", ".onnx"), result.bits
-    loss = abs(result.score - result.scores.narrowed)
+    is_enough = result.judgement.allows(result.scores.narrowed, result.score)
     has_width = not (result.settings.get("machine") or result.settings.get("exact"))
-    if loss > result.judgement.budget and has_width:
+    if not is_enough and has_width:
         words = ["--bits", f"{bits + 1}", "-o", new_file(model[0], f".acc{bits + 1}.onnx")]
         yield typed.next("narrow", model, *words), "loses less accuracy, with one bit more"
     if file:

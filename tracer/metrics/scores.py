@@ -364,6 +364,16 @@ def no_hit_note(metric: Metric, scores: Array) -> str | None:
     )
 
 
+def large_budget_note(metric: Metric, score: float) -> str | None:
+    """Returns a note where the budget of a metric without unit exceeds the reference's `score`."""
+    if metric.unit or abs(score) >= metric.budget:
+        return None
+    return (
+        f"the default budget of {metric.budget:g} exceeds the {metric.name} of the reference, "
+        f"{score:.4g}: it {PROVES_LITTLE}. Set --budget, or take --metric noise"
+    )
+
+
 def _among_best(best: int, scores: Array, labels: Array) -> FloatArray:
     if scores.ndim != 2:
         raise InputError(

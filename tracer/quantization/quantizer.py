@@ -114,8 +114,8 @@ def quantize(
     if left:
         nodes = ", ".join(f"'{name}'" for name in left)
         notes.append(
-            f"in float: {nodes}, whose bias differs by row, and onnxruntime scales it by channel; "
-            "--per-tensor quantises them"
+            f"in float: {nodes}, whose bias differs by row or group, and onnxruntime scales it by "
+            "channel; --per-tensor quantises them"
         )
     saturation = saturation_note(options, environment.cpu_flags())
     notes += [saturation] if saturation else []
@@ -144,6 +144,12 @@ def quantized_graphs(
     preparation.separate_biases(prepared.graph, folder)
     left = _left_in_floats(prepared, options)
     chosen = [name for name in preparation.select_nodes(prepared, options) if name not in left]
+    if left and not chosen:
+        raise ModelError(
+            f"{model.name}: nothing in it was quantised: onnxruntime cannot scale the bias of "
+            f"'{left[0]}' by channel",
+            "Give all channels one scale: --per-tensor.",
+        )
     if not chosen:
         raise _nothing(model)
     source = folder / "prepared.onnx"
@@ -246,15 +252,24 @@ def _nothing(model: Model) -> ModelError:
 
 
 def _left_in_floats(prepared: onnx.ModelProto, options: QuantizationOptions) -> list[str]:
-    """Returns the chosen nodes that stay float: Gemms whose bias differs by row."""
+    """Returns the chosen nodes that stay float: their bias has no channels of the weights.
+
+    They are Gemms whose bias differs by row, and transposed convolutions in groups, which share the
+    channels of their weights.
+    """
     if not options.per_channel:
         return []
     chosen = set(preparation.select_nodes(prepared, options))
-    return [
-        node.name
-        for node, bias in preparation.biases(prepared.graph)
-        if node.op_type == "Gemm" and node.name in chosen and math.prod(bias.dims[:-1]) != 1
-    ]
+
+    def has_other_channels(node: onnx.NodeProto, bias: onnx.TensorProto) -> bool:
+        if node.op_type == "Gemm":
+            return math.prod(bias.dims[:-1]) != 1
+        group = next((each.i for each in node.attribute if each.name == "group"), 1)
+        is_transposed = node.op_type == "ConvTranspose" and options.format == "qdq"
+        return is_transposed and 1 < group < bias.dims[0]
+
+    biased = preparation.biases(prepared.graph)
+    return [n.name for n, bias in biased if n.name in chosen and has_other_channels(n, bias)]
 
 
 def _products(model: Model, proto: onnx.ModelProto, options: WeightOptions) -> list[str]:

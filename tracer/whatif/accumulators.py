@@ -111,7 +111,7 @@ def try_accumulators(
         notes += own
         signals.keep(True)
     shown = [batch for part in plain for batch in part.batches]
-    notes += metric_notes(task.metric, shown)
+    notes += metric_notes(task.metric, shown, task.options.accuracy_budget is not None)
     return rows, np.concatenate([part.scores for part in plain]), notes
 
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,6 +25,7 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.metrics.scores import (
     channel_squares,
     class_counts,
+    large_budget_note,
     lead,
     no_hit_note,
     one_class_note,
@@ -108,11 +109,18 @@ def summary(model: Model, metric: metrics.Metric) -> Callable[[Array, Sequence[A
     return summarized
 
 
-def metric_notes(metric: metrics.Metric, batches: Sequence[WideBatch]) -> tuple[str, ...]:
-    """Returns notes on what the metric does not show of the outputs in wide accumulators."""
+def metric_notes(
+    metric: metrics.Metric, batches: Sequence[WideBatch], has_budget: bool = True
+) -> tuple[str, ...]:
+    """Returns notes on what the metric does not show of the outputs in wide accumulators.
+
+    Without a budget of the user's, also on whether that of the metric fits its scores.
+    """
+    scores = np.concatenate([batch.scores for batch in batches])
     notes = (
         one_class_note(metric, (batch.classes for batch in batches)),
-        no_hit_note(metric, np.concatenate([batch.scores for batch in batches])),
+        no_hit_note(metric, scores),
+        None if has_budget else large_budget_note(metric, float(scores.mean())),
         unlike_channels_note(metric, (batch.squares for batch in batches)),
     )
     return tuple(filter(None, notes))
@@ -169,10 +177,13 @@ def energy_cost(
     rules: Mapping[str, Rule],
     energy: EnergyModel,
     addition_convention: str,
+    summed: Collection[str] | None = None,
 ) -> EnergyCost:
     """Counts the work of the nodes with `rules` on the shapes of one sample of a model.
 
-    A model with a fixed batch is counted with that batch, and the work divided by its size.
+    A model with a fixed batch is counted with that batch, and the work divided by its size. Of the
+    nodes, those that are `summed` are covered [default: all]: a branch that no sample takes has no
+    widths.
     """
     sample = next(dataset.batches(1))
     typed = TypedModel(model, infer(model, FeedSet(sample.inputs, None).shapes))
@@ -186,7 +197,8 @@ def energy_cost(
     notes = (f"energies exclude nodes of unknown work: {', '.join(unknown)}",) if unknown else ()
     types = pd.Series({node.key: node.op_type for node in model.nodes}, dtype=object)
     every = counts.assign(op_type=types)
-    narrow = pd.Series(counts.index.isin(list(rules)), counts.index)
+    covered = list(rules if summed is None else summed)
+    narrow = pd.Series(counts.index.isin(covered), counts.index)
     return EnergyCost(tuple(rules), energy, per_sample, notes, coverage(every, narrow))
 
 

@@ -196,12 +196,14 @@ class VariantRunner:
         self._energy = criteria.energy_cost(
             graph.model, task.dataset, {node: rules[node] for node in self._evaluator.nodes},
             task.energy, task.addition_convention(accumulator),
+            self._evaluator.baseline.accumulations,
         )  # fmt: skip
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on what the metric does not show, nodes that are not narrowed or have no energy."""
-        hidden = criteria.metric_notes(self._task.metric, self._evaluator.wide_batches)
+        has_budget = self._task.options.accuracy_budget is not None
+        hidden = criteria.metric_notes(self._task.metric, self._evaluator.wide_batches, has_budget)
         return (*self._orders, *hidden, *self._evaluator.notes, *self._energy.notes)
 
     def variant(self, pins: Pins) -> Variant:

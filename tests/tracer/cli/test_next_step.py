@@ -1,5 +1,6 @@
 """The next step under a result: a command that runs as it stands, and keeps what the user gave."""
 
+import importlib
 import io
 import re
 import shlex
@@ -7,6 +8,7 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
 import numpy as np
 import onnx
 import pytest
@@ -15,8 +17,9 @@ from rich.console import Console
 import tracer.cli
 from tests.graphs import parse, residual
 from tracer.analyzers.advice import Advice
-from tracer.cli._command import Typed, new_file
+from tracer.cli._command import Typed, keep_words, new_file
 from tracer.cli._next_step import _RULES, show_box
+from tracer.records.whatif import Judgement
 from tracer.tuning.candidates import NO_TIME
 
 LENET = Path(__file__).parents[3] / "models" / "lenet"
@@ -255,6 +258,32 @@ def test_only_a_layer_that_can_be_narrowed_leads_to_narrow(operator, commands):
     answer = SimpleNamespace(ended=None, uniform=None, observed=17)
     result = WhatIf(variants=[SimpleNamespace(answer=answer, work=work)], notes=())
     assert [words[1] for words in steps(result, "whatif")] == commands
+
+
+class Narrowed(SimpleNamespace):
+    """What the rule of a narrowed model reads."""
+
+
+@pytest.mark.parametrize("higher_is_better", [True, False])
+@pytest.mark.parametrize(("change", "bits"), [(-3, ["13"]), (-1, []), (3, [])])
+def test_only_a_loss_leads_to_one_bit_more(higher_is_better, change, bits):
+    judgement = Judgement("m", "", higher_is_better, budget=2)
+    scores = SimpleNamespace(narrowed=50 + (change if higher_is_better else -change))
+    result = Narrowed(bits=12, score=50, scores=scores, settings={}, judgement=judgement)
+    widths = [
+        words[words.index("--bits") + 1] for words in steps(result, "narrow") if "--bits" in words
+    ]
+    assert widths == bits
+
+
+@pytest.mark.parametrize("words", [["--bits", "14"], ["--bits=14"], ["--accumulator", "14"]])
+def test_an_option_of_several_names_keeps_the_one_that_was_typed(words):
+    command = importlib.import_module("tracer.cli.narrow").command
+    context = click.Context(command, info_name="narrow")
+    keep_words(context, ["m.onnx", "--data", "digits", *words])
+    with context:
+        line = Typed.now().next("narrow", ["m.onnx"])
+    assert f" {words[0].partition('=')[0]} 14 " in line
 
 
 def test_a_word_replaces_the_same_option_by_another_name():

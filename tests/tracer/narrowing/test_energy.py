@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 import tracer
 from tracer.analyzers.views import render
+from tracer.analyzers.views.text import si
 from tracer.errors import UsageError
 
 
@@ -40,6 +42,15 @@ def test_they_are_those_of_a_count_with_the_same_accumulators(folder):
     document = json.loads(render(result, "json"))
     assert document["energies"] == list(result.energies)
     assert "energy per sample" in render(result, "md").decode()
+
+
+def test_a_sum_without_products_leaves_no_energy_unknown(folder):
+    result = narrowed(folder, "lab")
+    mean = replace(result.nodes[0], op_type="ReduceMean", energy=None, energy_before=None)
+    for op_type, words in (("ReduceMean", "sample: "), ("Conv", "sample: at least ")):
+        nodes = (*result.nodes, replace(mean, op_type=op_type))
+        page = render(replace(result, nodes=nodes), "md").decode()
+        assert f"energy per {words}{si(result.energies[0])}" in page
 
 
 def test_activations_of_fewer_bits_cost_less(folder):

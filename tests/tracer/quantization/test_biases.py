@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 
 from tests.interpreter.models import onnxruntime
+from tracer.errors import ModelError
 from tracer.graph import loading
 from tracer.quantization.options import QuantizationOptions as Options
 from tracer.quantization.quantizer import quantize
@@ -87,3 +88,33 @@ def test_a_gemm_whose_bias_differs_by_row_stays_in_float_and_is_told(options):
     ]
     assert bool(told) == options.per_channel
     assert any(weight.name == "w" for weight in quantized.proto.graph.initializer) == bool(told)
+
+
+GROUPS = """<ir_version: 8, opset_import: ["": 17]>
+g (float[1,4,5,5] x) => (float[1,6,9,9] y) {
+  [one] c = Conv <pads = [1,1,1,1]> (x, v)
+  [up] y = ConvTranspose <group = 2, strides = [2,2], pads = [1,1,1,1]> (c, w, b)
+}"""
+
+
+@pytest.mark.parametrize("options", FORMATS, ids=str)
+def test_a_transposed_convolution_whose_groups_share_scales_stays_in_float_and_is_told(options):
+    """Its bias has six numbers, and its weights three channels: onnxruntime raised ValueError."""
+    random = np.random.default_rng(3)
+    stored = {"v": random.normal(0, 1, (4, 4, 3, 3)), "w": random.normal(0, 1, (4, 3, 3, 3))}
+    proto = model(GROUPS, b=random.normal(0, 9, 6), **stored)
+    feeds = {"x": random.normal(0, 1, (1, 4, 5, 5)).astype(np.float32)}
+    quantized = quantize(loading.from_proto(proto), [feeds], options)
+    assert sqnr_db(proto, quantized.proto, feeds) > 30
+    told = [note for note in quantized.notes if note.startswith("in float: 'up', whose bias")]
+    assert bool(told) == (options.per_channel and options.format == "qdq")
+
+
+def test_a_model_whose_only_product_stays_in_float_is_refused_with_its_cause():
+    text = GROUPS.replace("[one] c = Conv <pads = [1,1,1,1]> (x, v)", "").replace("(c, w", "(x, w")
+    proto = model(text, b=np.ones(6), w=np.ones((4, 3, 3, 3)))
+    feeds = {"x": np.ones((1, 4, 5, 5), np.float32)}
+    with pytest.raises(ModelError, match=r"the bias of 'up' by channel.*--per-tensor"):
+        quantize(loading.from_proto(proto), [feeds], Options())
+    per_tensor = quantize(loading.from_proto(proto), [feeds], Options(per_channel=False))
+    assert sqnr_db(proto, per_tensor.proto, feeds) > 30

@@ -14,6 +14,7 @@ from models import families
 from tests.tracer.quantization.test_channels import detector
 from tests.tracer.whatif import networks
 from tracer.analyzers import whatif
+from tracer.analyzers.views.trace.overflow import sums_words
 from tracer.api.whatif import what_if
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph.loading import load
@@ -73,6 +74,54 @@ def test_a_width_is_safe_for_any_input_in_the_nodes_that_are_swept(tmp_path):
     result.save(tmp_path / "w.trace")
     stored = whatif_file.load(tmp_path / "w.trace")
     assert stored.variants[0].coverage == Coverage(5, 5, 1.0)
+
+
+@pytest.mark.parametrize("accumulators", [[24], "24,fp32"])
+def test_a_default_budget_above_the_score_is_told(tmp_path, accumulators):
+    """Labels are 0.1 off what onnxruntime returns, so the error is 0.01, and the budget is 1."""
+    session = onnxruntime.InferenceSession(FLOAT, providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(0).uniform(0, 1, (8, 3, 32, 32)).astype(np.float32)
+    labels = session.run(None, {session.get_inputs()[0].name: x})[0] + np.float32(0.1)
+    np.savez(tmp_path / "d.npz", x=x, labels=labels)
+    for metric, budget, is_told in (("mse", None, True), ("mse", 1, False), ("noise", None, False)):
+        options = WhatIfOptions(
+            search=accumulators == "24,fp32", metric=metric, fixed="24:14", accuracy_budget=budget
+        )
+        found = what_if(FLOAT, accumulators, str(tmp_path / "d.npz"), options)
+        told = [note for note in found.notes if note.startswith("the default budget of 1 exceeds")]
+        assert bool(told) == is_told
+        for note in told:
+            mse = float(note.split("mse of the reference, ")[1].split(":")[0])
+            assert mse == pytest.approx(0.01, rel=0.02)
+
+
+BRANCHES = """<ir_version: 8, opset_import: ["": 17]>
+g (float[n,4] x) => (float[n,4] y) {
+  [few] wd = DequantizeLinear (w, s)  [many] vd = DequantizeLinear (v, s)
+  total = ReduceSum <keepdims = 0> (x)
+  is_positive = Greater (total, zero)
+  [if] y = If (is_positive) <
+    then_branch = then () => (float[n,4] m) {
+      a = QuantizeLinear (x, s, z)  ad = DequantizeLinear (a, s, z)  [small] m = MatMul (ad, wd) },
+    else_branch = else () => (float[n,4] k) {
+      b = QuantizeLinear (x, s, z)  bd = DequantizeLinear (b, s, z)  [large] k = MatMul (bd, vd) }>
+}"""
+
+
+def test_no_width_is_safe_for_any_input_in_a_branch_that_no_sample_takes(tmp_path):
+    """The branch taken adds 4 products of 255 and 1, the other one of 255 and 127: 18 bits."""
+    proto, data = onnx.parser.parse_model(BRANCHES), tmp_path / "x.npz"
+    stored = {"w": np.ones((4, 4), np.int8), "v": np.full((4, 4), 127, np.int8),
+              "s": np.float32(0.5), "z": np.uint8(0), "zero": np.float32(0)}  # fmt: skip
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(v, k) for k, v in stored.items())
+    onnx.save(proto, tmp_path / "m.onnx")
+    np.savez(data, x=np.full((3, 4), 200, np.float32))
+    assert int((np.ones(4) * 255).sum()).bit_length() + 1 == 11
+    (one,) = what_if(tmp_path / "m.onnx", [11], str(data), WhatIfOptions(search=False)).variants
+    assert (one.answer.guaranteed, one.coverage) == (11, Coverage(1, 2, 0.5))
+    trace = tracer.interpret(tmp_path / "m.onnx", accumulator=11, inputs=tracer.Samples(str(data)))
+    _, words = sums_words(trace.nodes)
+    assert "guaranteed at 11 bits for any input: 1 of 2 nodes that multiply" in words
 
 
 def test_many_small_samples_run_in_larger_batches_with_the_same_result():

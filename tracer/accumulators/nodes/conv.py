@@ -189,8 +189,9 @@ def _transposed(
 ) -> nodes.ComputeSums:
     x, w = operands.activations(0), operands.weights(1)
     groups = options.get("group", 1)
-    axis = 1 if groups == 1 else None  # with groups a scale would be shared by their channels
-    step = x.steps(None) * w.steps(axis)
+    step = x.steps(None) * w.steps(1)
+    if step.size > 1:  # axis 1 has the channels of one group, and all groups share them
+        step = np.tile(step, groups)
 
     def compute(inputs: Sequence[Value], runner: SumRunner) -> nodes.NodeSums:
         bias = operands.bias(bias_index, step, inputs)
