@@ -332,14 +332,13 @@ def signature(called: onnx.NodeProto | onnx.FunctionProto) -> tuple[str, str, st
 
 
 def _unique_names(nodes: Sequence[onnx.NodeProto]) -> list[str]:
-    counts = Counter(node.name for node in nodes)
-    own = {name for name, count in counts.items() if count == 1 and name}
+    given = [node.name for node in nodes]
+    own = {name for name, count in Counter(given).items() if count == 1 and name}
     taken = set(own)
     names = []
-    for index, node in enumerate(nodes):
-        name = node.name
+    for index, name in enumerate(given):
         if name not in own:
-            name = f"{node.op_type}_{index}"
+            name = f"{nodes[index].op_type}_{index}"
             while name in taken:  # the name of another node
                 name += "_"
             taken.add(name)
