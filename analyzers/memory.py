@@ -15,7 +15,7 @@ from graphlib import TopologicalSorter
 
 import pandas as pd
 
-from tracer.analyzers.cost.count import LARGEST, Bytes, known_sum, total
+from tracer.analyzers.cost.count import LARGEST, Bytes, total
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph.model import Address, Dataflow, Node, Scope
 from tracer.records.trace import Run
@@ -30,9 +30,7 @@ def memory(
     nodes of the kernels of a run, in the order they ran. Nodes that do not run, `idle`, take 0.
     """
     ran = {key: index for index, key in enumerate(dict.fromkeys(k for g in groups for k in g))}
-    nodes_of: dict[str, list[Node]] = {}
-    for node in typed.model.nodes:
-        nodes_of.setdefault(node.scope.path, []).append(node)
+    nodes_of = typed.model.nodes_by_graph
     graphs = {path: _schedule(nodes, typed.flow, ran) for path, nodes in nodes_of.items()}
     last = _last_needed(typed, graphs)
     around: dict[str, Bytes] = {"": 0}
@@ -44,9 +42,7 @@ def memory(
             )
             beside = live[scope.owner.key]
             around[scope.path] = None if beside is None or written is None else beside - written
-        outside = around[scope.path]
-        for key, size in _live(typed, scope, graphs.get(scope.path, ()), last).items():
-            live[key] = known_sum((outside, size))
+        live |= _live(typed, scope, graphs.get(scope.path, ()), last, around[scope.path])
     outputs = [total(op.outputs()) for op in typed.operations]
     keys = [node.key for node in typed.model.nodes]
     table = pd.DataFrame(
@@ -56,7 +52,8 @@ def memory(
         },
         index=pd.Index(keys, dtype="object"),
     )
-    table.loc[list(idle)] = 0
+    if idle:
+        table.loc[list(idle)] = 0
     return table
 
 
@@ -80,37 +77,45 @@ def _last_needed(typed: TypedModel, graphs: Mapping[str, Sequence[Node]]) -> dic
     """
     position = {node.key: at for nodes in graphs.values() for at, node in enumerate(nodes)}
     last: dict[Address, int] = {}
+    viewed = typed.aliases.viewed
     for tensor, nodes in typed.flow.readers.items():
-        root = typed.aliases.root(tensor)
+        root = viewed.get(tensor, tensor)
         for node in nodes:
             while node.scope.path != root[0] and node.scope.owner is not None:
                 node = node.scope.owner
             last[root] = max(last.get(root, -1), position[node.key])
     for result in typed.flow.results:
-        root = typed.aliases.root(result)
+        root = viewed.get(result, result)
         last[root] = len(graphs.get(root[0], ())) - 1
     return last
 
 
 def _live(
-    typed: TypedModel, scope: Scope, nodes: Sequence[Node], last: Mapping[Address, int]
+    typed: TypedModel,
+    scope: Scope,
+    nodes: Sequence[Node],
+    last: Mapping[Address, int],
+    outside: Bytes,
 ) -> dict[str, Bytes]:
-    """Returns the bytes of one graph's tensors that are alive at each of its nodes, by key."""
+    """Returns the bytes that are alive at each node of one graph, by key.
+
+    `outside` are those around the graph.
+    """
     if not nodes:
         return {}
     born = {(scope.path, value.name): 0 for value in scope.graph.input}
-    for at, node in enumerate(nodes):
-        born.update((tensor, at) for tensor in typed.flow.outputs_of(node))
+    born |= {(scope.path, name): at for at, node in enumerate(nodes) for name in node.outputs}
+    constant, viewed = typed.sources.of_tensors, typed.aliases.viewed
     change, unknown = [0] * (len(nodes) + 1), [0] * (len(nodes) + 1)
     for tensor, first in born.items():
-        if tensor in typed.sources.of_tensors or tensor in typed.aliases.viewed:
+        if not tensor[1] or tensor in constant or tensor in viewed:
             continue  # it has no bytes of its own
         size = typed.facts.operand(tensor[1], scope).nbytes
         which, amount = (unknown, 1) if size is None else (change, size)
         which[first] += amount
         which[max(first, last.get(tensor, first)) + 1] -= amount
     alive: dict[str, Bytes] = {}
-    total = missing = 0
+    total, missing = outside or 0, int(outside is None)
     for node, delta, gap in zip(nodes, change, unknown, strict=False):
         total, missing = total + delta, missing + gap
         alive[node.key] = None if missing or total > LARGEST else total
@@ -123,6 +128,8 @@ def _schedule(nodes: Iterable[Node], flow: Dataflow, ran: Mapping[str, int]) -> 
     A folded or removed node has no position and comes as early as possible. If no node has a
     position, the nodes keep the order of the file.
     """
+    if not ran:
+        return tuple(nodes)
     by_key = {node.key: node for node in nodes}
     positions = [ran.get(key, -1) for key in by_key]
     if ran.keys().isdisjoint(by_key) or (-1 not in positions and positions == sorted(positions)):

@@ -72,6 +72,8 @@ class Limits:
 
         None are weights and inputs that nobody knows yet, of any size.
         """
+        if self.tensor_bytes is not None and self.live_bytes is not None:
+            return self  # without a look at the memory, and a check of the limits anew
         most = fair_share()
         if given is not None:
             most = min(most, stored_weights.memory_of_values(given))

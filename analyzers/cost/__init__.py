@@ -7,7 +7,7 @@ arithmetic`. A view costs nothing. Unknown work is missing and listed, never zer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -187,7 +187,7 @@ def _values(
         values = (*work, row.read, row.written)
         parts.append(values if repeats == 1 else tuple(_times(value, repeats) for value in values))
     sums = [counting.known_sum(column) for column in zip(*parts, strict=True)]
-    sizes = (parameters.size(weights), parameters.nbytes(weights))
+    sizes = (parameters.size(weights), parameters.nbytes(weights)) if weights else (0, 0)
     return (*sums[: len(WORK)], *sizes, *sums[len(WORK) :])
 
 
@@ -269,11 +269,12 @@ def bit_operations(typed: TypedModel, macs: pd.Series) -> pd.DataFrame:
     Factors of a quantised model have the width before DequantizeLinear, others that of their type.
     The value is missing where a type is unknown, or the count needs more than 64 bits.
     """
-    known = {str(key): int(count) for key, count in macs.dropna().items()}
+    numbers = macs.dropna().astype("int64")
+    known: dict[str, int] = dict(zip(numbers.index, numbers.tolist(), strict=True))
     bops = {key: 0 for key, count in known.items() if not count}
     if len(bops) < len(known):
-        for key, factors in operands(typed).items():
-            total = known.get(key, 0) * factors.activation_bits * factors.weight_bits
+        for key, factors in operands(typed, of={key for key in known if key not in bops}).items():
+            total = known[key] * factors.activation_bits * factors.weight_bits
             if 0 < total <= counting.LARGEST:
                 bops[key] = total
     return pd.DataFrame({"bops": pd.Series(bops, dtype="Int64")})
@@ -293,15 +294,19 @@ class Operands:
     adder: str | None = None
 
 
-def operands(typed: TypedModel, rules: Mapping[str, Rule] | None = None) -> dict[str, Operands]:
+def operands(
+    typed: TypedModel,
+    rules: Mapping[str, Rule] | None = None,
+    of: Collection[str] | None = None,
+) -> dict[str, Operands]:
     """Returns the operands of every node by key, without nodes whose operands have no such type.
 
-    In a quantised model they have the type before DequantizeLinear (`QuantizedTypes`). A node
-    multiplies floats if either factor is a float. `rules` of narrow nodes have the fixed-point
-    formats of float operands.
+    `of` are the keys of the nodes that it is asked about [default: all]. In a quantised model
+    operands have the type before DequantizeLinear (`QuantizedTypes`). A node multiplies floats if
+    either factor is a float. `rules` of narrow nodes have the formats of float operands.
     """
     reader = _Reader(typed.quantized_types, TensorScales(typed.model) if rules else None)
-    nodes = typed.model.nodes
+    nodes = [node for node in typed.model.nodes if of is None or node.key in of]
     found = {node.key: reader.operands(node, (rules or {}).get(node.key)) for node in nodes}
     return {key: each for key, each in found.items() if each is not None}
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import add
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -110,8 +111,7 @@ LARGEST = 2**63 - 1
 """Counts are 64-bit integers; larger ones are unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(NamedTuple):
     """A tensor that a node reads or writes; None is unknown."""
 
     name: str

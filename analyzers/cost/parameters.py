@@ -101,9 +101,8 @@ class QuantizedTypes:
             return self._limited(node, declared) if is_narrow else declared
         if node.op_type == "Clip":
             return declared
-        floats = (each for each in dtypes if each is None or not is_integer(each))
-        integers = (each for each in dtypes if each is not None)
-        return next(floats, max(integers, key=width, default=None))
+        floats = [each for each in dtypes if each is None or not is_integer(each)]
+        return floats[0] if floats else max(filter(None, dtypes), key=width, default=None)
 
     def _rounded(self, node: Node) -> str | None:
         """Returns the type that a node of QONNX rounds to; None where its bits are not stored.
@@ -262,11 +261,12 @@ def sources(model: Model, facts: Facts, types: QuantizedTypes) -> Sources:
     origins, flow = _stored(model, facts), model.dataflow
     inputs: dict[str, Sequence[tuple[int, Weights]]] = {}
     is_torch = _is_torch(model)
+    owners = {scope.owner.key for scope in model.all_scopes if scope.owner is not None}
     for node in model.nodes:
         scope = node.scope
         read = [(i, flow.address(name, scope)) for i, name in enumerate(node.inputs) if name]
         known = [(i, origins[each]) for i, each in read if each in origins]
-        is_repeatable = not operators.draws_numbers(node.op_type) and not bodies(node.proto)
+        is_repeatable = node.key not in owners and not operators.draws_numbers(node.op_type)
         is_constant = len(known) == len(read) and is_repeatable
         inputs[node.key] = () if is_constant else known
         if not is_repeatable:
@@ -276,11 +276,10 @@ def sources(model: Model, facts: Facts, types: QuantizedTypes) -> Sources:
             data = _derived(node, known, types)
             for name in filter(None, node.outputs):
                 address = (scope.path, name)
-                weight = _weight(facts.operand(name, scope))
                 is_stored = node.op_type == "Constant"
                 marked = False if is_torch and is_stored else None  # no parameters in torch
-                generated = replace(weight, marked=marked, generated=not is_stored)
-                origins[address] = data or {address: generated}
+                own = facts.operand(name, scope)
+                origins[address] = data or {address: _weight(own, marked, generated=not is_stored)}
     return Sources(origins, inputs)
 
 
@@ -317,12 +316,13 @@ def _stored(model: Model, facts: Facts) -> dict[Address, Weights]:
         may_name = _is_torch(model) and not told  # TorchScript's exporter marks nothing
         for proto in scope.graph.initializer:
             address, name = (scope.path, proto.name), proto.name
-            weight = _weight(facts.operand(name, scope))
             if name in told:
                 marks[address] = told[name]
-                weight = replace(weight, marked=bool(told[name]))
-            elif may_name:
-                weight = replace(weight, named=provenance.in_state_dict(name))
+            weight = _weight(
+                facts.operand(name, scope),
+                marked=bool(told[name]) if name in told else None,
+                named=provenance.in_state_dict(name) if may_name else None,
+            )
             origins[address] = {address: weight}
         for sparse in scope.graph.sparse_initializer:
             address = (scope.path, sparse.values.name)
@@ -378,9 +378,16 @@ def _is_parameter(op: Operation, index: int, address: Address, weight: Weight) -
     return not _is_mask(op, None if scope is None else op.facts.value(name, scope))
 
 
-def _weight(operand: Operand) -> Weight:
-    rank = None if operand.known_shape is None else len(operand.known_shape)
-    return Weight(operand.known_size, operand.nbytes, operand.dtype, rank)
+def _weight(
+    tensor: Operand,
+    marked: bool | None = None,
+    named: bool | None = None,
+    *,
+    generated: bool = False,
+) -> Weight:
+    rank = None if tensor.known_shape is None else len(tensor.known_shape)
+    size, nbytes = tensor.known_size, tensor.nbytes
+    return Weight(size, nbytes, tensor.dtype, rank, marked, named, generated)
 
 
 _ALL = frozenset({

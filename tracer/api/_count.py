@@ -34,7 +34,7 @@ from tracer.quantization.runnable import runnable_form
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import Trace, typed_table
-from tracer.shapes import check, infer
+from tracer.shapes import infer
 
 if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Rule
@@ -93,8 +93,7 @@ def count(call: Count) -> Trace:
                 all_sizes = [_of_a_run(request)]
             else:
                 chosen = choose(loaded, request.batch, request.dims or {})
-                check(loaded, chosen.shapes)
-                types = infer(loaded, chosen.shapes)
+                types = infer(loaded, chosen.shapes, checks=True)
                 all_sizes = [_Sizes(chosen.shapes, types, None, chosen.notes)]
     rules, unfit = (sums.rules, sums.notes) if sums else ({}, ())
     pricing = None if energy_model is None else energy_models.Pricing(energy_model, rules)

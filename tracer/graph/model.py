@@ -144,7 +144,17 @@ class Model:
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """Every node, parents before the nodes of their bodies, in the order of the file."""
-        return tuple(_walk(Scope(self.proto.graph, path=self.root), enumerate(self.keys)))
+        return self._walked[0]
+
+    @property
+    def all_scopes(self) -> Sequence[Scope]:
+        """The main graph and every body as `graphs` has them: bodies of one path may be several."""
+        return self._walked[1]
+
+    @cached_property
+    def _walked(self) -> tuple[tuple[Node, ...], Sequence[Scope]]:
+        scopes = [Scope(self.proto.graph, path=self.root)]
+        return tuple(_walk(scopes[0], enumerate(self.keys), scopes)), scopes
 
     @cached_property
     def nodes_by_graph(self) -> Mapping[str, Sequence[Node]]:
@@ -163,11 +173,8 @@ class Model:
     def scopes(self) -> tuple[Scope, ...]:
         """The main graph and every body, each once, in the order of the nodes."""
         scopes = {node.scope.path: node.scope for node in self.nodes}
-        scopes.setdefault(self.root, Scope(self.proto.graph, path=self.root))
-        for node in self.nodes:  # a body without nodes still has outputs
-            for attribute, graph in bodies(node.proto):
-                path = f"{node.key}.{attribute}"
-                scopes.setdefault(path, Scope(graph, node.scope, node, path))
+        for scope in self.all_scopes:  # a body without nodes still has outputs
+            scopes.setdefault(scope.path, scope)
         return tuple(scopes.values())
 
     @cached_property
@@ -237,7 +244,7 @@ class Dataflow:
 
 def address_in(names: Mapping[str, Container[str]], name: str, scope: Scope) -> Address:
     """Returns the tensor called `name` in `scope`; `names` has those of each graph, by its path."""
-    outer: Scope | None = scope
+    outer: Scope | None = scope if scope.parent is not None else None
     while outer is not None:
         if name in names.get(outer.path, ()):
             return outer.path, name
@@ -325,14 +332,13 @@ def signature(called: onnx.NodeProto | onnx.FunctionProto) -> tuple[str, str, st
 
 
 def _unique_names(nodes: Sequence[onnx.NodeProto]) -> list[str]:
-    counts = Counter(node.name for node in nodes)
-    own = {name for name, count in counts.items() if count == 1 and name}
+    given = [node.name for node in nodes]
+    own = {name for name, count in Counter(given).items() if count == 1 and name}
     taken = set(own)
     names = []
-    for index, node in enumerate(nodes):
-        name = node.name
+    for index, name in enumerate(given):
         if name not in own:
-            name = f"{node.op_type}_{index}"
+            name = f"{nodes[index].op_type}_{index}"
             while name in taken:  # the name of another node
                 name += "_"
             taken.add(name)
@@ -362,17 +368,18 @@ def bodies(node: onnx.NodeProto) -> Sequence[tuple[str, onnx.GraphProto]]:
     if not attributes:
         return ()
     found = []
-    for attribute in attributes:
+    for attribute in attributes[:]:
         if attribute.HasField("g"):
             found.append((attribute.name, attribute.g))
-        found += [(attribute.name, graph) for graph in attribute.graphs]
+        if attribute.graphs:
+            found += [(attribute.name, graph) for graph in attribute.graphs]
     return found
 
 
-def _walk(scope: Scope, keys: Iterator[tuple[int, str]]) -> Iterator[Node]:
+def _walk(scope: Scope, keys: Iterator[tuple[int, str]], scopes: list[Scope]) -> Iterator[Node]:
+    """Yields the nodes of a graph and of its bodies; adds the bodies to `scopes`."""
     owner = scope.owner
-    for proto in scope.graph.node:
-        index, key = next(keys)
+    for proto, (index, key) in zip(scope.graph.node[:], keys, strict=False):
         module, source = provenance.module_of(proto), provenance.source_of(proto)
         node = Node(
             key=key,
@@ -381,11 +388,12 @@ def _walk(scope: Scope, keys: Iterator[tuple[int, str]]) -> Iterator[Node]:
             domain=canonical_domain(proto.domain),
             proto=proto,
             scope=scope,
-            inputs=tuple(proto.input),
-            outputs=tuple(proto.output),
+            inputs=tuple(proto.input[:]),
+            outputs=tuple(proto.output[:]),
             module=owner.module if owner and module is None else module,
             source=owner.source if owner and source is None else source,
         )
         yield node
         for attribute, graph in bodies(proto):
-            yield from _walk(Scope(graph, scope, node, f"{key}.{attribute}"), keys)
+            scopes.append(Scope(graph, scope, node, f"{key}.{attribute}"))
+            yield from _walk(scopes[-1], keys, scopes)

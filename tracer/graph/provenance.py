@@ -70,7 +70,8 @@ def module_of(node: onnx.NodeProto) -> str | None:
         paths = _literal(props[_TORCH_SCOPES])
         module = str(paths[-2]) if isinstance(paths, list) and len(paths) > 1 else _NO_MODULE
         return None if module.startswith(_NO_MODULE) else module
-    scopes = node.name.partition(";")[0].removeprefix("/").split("/")[:-1]
+    name = node.name
+    scopes = name.partition(";")[0].removeprefix("/").split("/")[:-1] if "/" in name else []
     if not all(scopes):
         return None
     path = ""

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ import onnx
 from tracer.containment import activity, memory
 from tracer.errors import InputError, LimitError
 from tracer.graph import tensor_type
-from tracer.graph.model import Model, Scope, address_in, bodies, encoded, graphs
+from tracer.graph.model import Model, Scope, encoded, graphs
 from tracer.graph.operators import CLASSICAL
 from tracer.graph.tensor_type import TensorType, refined
 from tracer.support.types import Array
@@ -91,8 +92,13 @@ class TensorTypes:
 
 
 def _resolved(by_path: Mapping[str, Mapping[str, _T]], name: str, scope: Scope) -> _T | None:
-    path, _ = address_in(by_path, name, scope)
-    return by_path.get(path, {}).get(name)
+    outer: Scope | None = scope
+    while outer is not None:
+        found = by_path.get(outer.path, {}).get(name)
+        if found is not None:
+            return found
+        outer = outer.parent
+    return None
 
 
 def infer(model: Model, shapes: Shapes) -> TensorTypes:
@@ -103,7 +109,7 @@ def infer(model: Model, shapes: Shapes) -> TensorTypes:
     if a shape contradicts the model's declaration.
     """
     symbols, skeleton = symbol_sizes(model, shapes), _skeleton(model.proto)
-    for graph in graphs(skeleton.graph) if symbols else ():
+    for _, graph in _with_paths(model, skeleton.graph) if symbols else ():
         for value in (*graph.input, *graph.output, *graph.value_info):
             for dim in value.type.tensor_type.shape.dim:
                 if dim.dim_param in symbols:
@@ -127,7 +133,7 @@ def _inferred(model: Model, skeleton: onnx.ModelProto) -> TensorTypes:
             break
     tensors: dict[str, Mapping[str, TensorType]] = {}
     known: dict[bytes, TensorType | None] = {}  # one object each: there are many equal protobufs
-    for path, graph in _with_paths(inferred.graph, "", iter(model.keys)):
+    for path, graph in _with_paths(model, inferred.graph):
         types: dict[str, TensorType] = {}
         for value in (*graph.value_info, *graph.output, *graph.input):
             serialized = value.type.SerializeToString()
@@ -164,7 +170,7 @@ def _take_declarations(
 ) -> dict[str, dict[str, onnx.TypeProto]]:
     """Removes the types of tensors whose operators onnx knows; returns them by path and name."""
     declared: dict[str, dict[str, onnx.TypeProto]] = {}
-    for path, graph in _with_paths(skeleton.graph, "", iter(model.keys)):
+    for path, graph in _with_paths(model, skeleton.graph):
         unknown = {
             name
             for node in graph.node
@@ -192,7 +198,7 @@ def _declare_again(
 ) -> bool:
     """Puts back what was declared of tensors that inference left open; returns whether it did."""
     changed = False
-    for path, graph in _with_paths(skeleton.graph, "", iter(model.keys)):
+    for path, graph in _with_paths(model, skeleton.graph):
         outputs = {each.name: each for each in graph.output}
         for name, proto in declared.get(path, {}).items():
             known = types.tensors.get(path, {}).get(name)
@@ -305,8 +311,7 @@ def _light(node: onnx.NodeProto) -> onnx.NodeProto:
 
 
 def _is_small(tensor: onnx.TensorProto) -> bool:
-    size = tensor_type.from_initializer(tensor).size or 0
-    return size <= _SMALL and not tensor.external_data
+    return math.prod(tensor.dims) <= _SMALL and not tensor.external_data
 
 
 def _copy_type(tensor: onnx.TensorProto, to: onnx.TensorProto) -> None:
@@ -322,11 +327,7 @@ def _set_shape(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
     value.type.tensor_type.shape.SetInParent()  # a scalar has a shape without dimensions
 
 
-def _with_paths(
-    graph: onnx.GraphProto, path: str, keys: Iterator[str]
-) -> Iterator[tuple[str, onnx.GraphProto]]:
-    """Yields a graph and its bodies with their paths; `keys` are those of the nodes that follow."""
-    yield path, graph
-    for node, key in zip(graph.node, keys, strict=False):
-        for attribute, body in bodies(node):
-            yield from _with_paths(body, f"{key}.{attribute}", keys)
+def _with_paths(model: Model, graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    """Yields the main graph of a copy of `model`, and its bodies, with their paths."""
+    paths = [scope.path for scope in model.all_scopes]
+    return zip(paths, graphs(graph), strict=False)  # looks at no node behind the last body

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from pathlib import Path
 
 import onnx
@@ -221,11 +222,13 @@ def add_qonnx_imports(proto: onnx.ModelProto, domains: tuple[str, ...]) -> None:
 
 def is_sorted(graph: onnx.GraphProto) -> bool:
     """Whether no node of a graph reads, itself or in a body, what a later node computes."""
-    late = {name for node in graph.node for name in node.output}
-    for node in graph.node:
+    nodes = graph.node[:]
+    outputs = [node.output[:] for node in nodes]
+    late = set(chain.from_iterable(outputs)) - {""}
+    for node, written in zip(nodes, outputs, strict=True):
         if not late.isdisjoint(_read_names(node)):
             return False
-        late.difference_update(node.output)
+        late.difference_update(written)
     return True
 
 
@@ -288,7 +291,7 @@ def _check_graph(graph: onnx.GraphProto) -> None:
 
 
 def _check_nodes(nodes: Sequence[onnx.NodeProto]) -> None:
-    names = [text for node in nodes for text in _names_of(node)]
+    names = set(chain.from_iterable(map(_names_of, nodes)))
     if not (set(map(type, names)) <= {str} and max(map(len, names), default=0) <= _LONGEST_NAME):
         for index, node in enumerate(nodes):
             _check_names(f"node {index} of its graph", _names_of(node))
@@ -304,8 +307,8 @@ def _check_nodes(nodes: Sequence[onnx.NodeProto]) -> None:
             _check_graph(body)
 
 
-def _names_of(node: onnx.NodeProto) -> tuple[str, ...]:
-    return node.name, node.op_type, node.domain, *node.input, *node.output
+def _names_of(node: onnx.NodeProto) -> list[str]:
+    return [node.name, node.op_type, node.domain, *node.input[:], *node.output[:]]
 
 
 def _check_attribute(where: str, node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
@@ -443,14 +446,14 @@ def _order(waits: Sequence[set[int]]) -> list[int]:
 
 
 def _read_names(node: onnx.NodeProto) -> set[str]:
-    """Returns the tensors that a node reads, itself or in its bodies."""
-    names = set(node.input)
+    """Returns the tensors that a node reads, itself or in its bodies, and '' for one left out."""
+    names = set(node.input[:])
     for _, body in bodies(node):
         inside = {name for inner in body.node for name in _read_names(inner)}
         inside |= {value.name for value in body.output}
         inside -= {name for inner in body.node for name in inner.output}
         names |= inside - source_names(body)
-    return names - {""}
+    return names
 
 
 def _own_fault(

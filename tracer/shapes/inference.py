@@ -39,15 +39,18 @@ _LARGEST = 2**63 - 1
 """The largest size that ONNX can write down; a Resize may ask for more."""
 
 
-def infer(model: Model, shapes: Shapes) -> TensorTypes:
+def infer(model: Model, shapes: Shapes, *, checks: bool = False) -> TensorTypes:
     """Returns the types of all tensors of `model`, and the values that shapes depend on.
 
     Inputs missing from `shapes` keep their declared, perhaps symbolic, shape. Nothing large is
     computed, and the time is linear in the number of nodes. Raises InputError if a shape
-    contradicts the model's declaration.
+    contradicts the model's declaration; with `checks` what `check` raises.
     """
     inference = inferred(model, shapes)
-    return TensorTypes(inference.tensors, inference.weights, inference.values.by_path())
+    values_of_shapes = inference.values.by_path()
+    if checks:
+        _check(inference, _checked(model))
+    return TensorTypes(inference.tensors, inference.weights, values_of_shapes)
 
 
 def fits(model: Model, shapes: Shapes) -> bool:
@@ -116,7 +119,7 @@ class Inference:
                 self._infer_again(node)
             elif self._has_rule(node) or any(map(self._is_open, self._flow.outputs_of(node))):
                 self._node(node)
-            elif not self._more_known.isdisjoint(self._flow.read(node)):
+            elif self._more_known and not self._more_known.isdisjoint(self._flow.read(node)):
                 self._node(node)  # onnx took an open size for one that fits
 
     @property
@@ -412,20 +415,32 @@ def check(model: Model, shapes: Shapes, fed: Mapping[str, Any] | None = None) ->
     `shapes` are those of the model's inputs, `fed` the values of some of them. A node is left out
     if the type of an input is not known before a run.
     """
-    found = (
-        (node, standard().find(node.domain, node.op_type, model.opsets.get(node.domain, 1)))
-        for node in model.nodes
-    )
-    nodes = [(node, each) for node, each in found if each is not None and each.check is not None]
-    if not nodes:
+    checked = _checked(model)
+    if not checked:
         return
     numbers = {
         name: value
         for name, value in (fed or {}).items()
         if (isinstance(value, np.ndarray) and value.dtype.kind in "biu" and value.size <= MOST)
     }
-    known = inferred(model, shapes, numbers)
-    for node, operator in nodes:
+    _check(inferred(model, shapes, numbers), checked)
+
+
+def _checked(model: Model) -> dict[tuple[str, str], operators.Operator]:
+    """Returns the operators of a model that have a check, by domain and name."""
+    return {
+        (domain, op_type): found
+        for domain, op_type in {(node.domain, node.op_type) for node in model.nodes}
+        if (found := standard().find(domain, op_type, model.opsets.get(domain, 1))) and found.check
+    }
+
+
+def _check(known: Inference, checked: Mapping[tuple[str, str], operators.Operator]) -> None:
+    model = known.model
+    for node in model.nodes if checked else ():
+        operator = checked.get((node.domain, node.op_type))
+        if operator is None:
+            continue
         try:
             inputs = [
                 _input(known, node, at) if name else None for at, name in enumerate(node.inputs)
