@@ -31,6 +31,7 @@ from tracer.inputs.datasets.dataset import choose_samples
 from tracer.inputs.datasets.opening import open_dataset, reopened
 from tracer.whatif import variants
 from tracer.whatif.options import WhatIfOptions
+from tracer.whatif.reuse import StoredBatches
 
 quick = settings(examples(48), suppress_health_check=[HealthCheck.function_scoped_fixture])
 COUNT = 23
@@ -239,8 +240,10 @@ def test_the_identity_of_a_data_set_is_that_of_the_reopened_one(source, tmp_path
     again = reopened(pickle.loads(pickle.dumps(whole.description)), loaded)
     metric = metrics.find("agreement")
     identities = [
-        variants.identity(loaded, dataset, dataset.fingerprint(), metric, WhatIfOptions(), ())
-        for dataset in (whole, again)
+        variants.identity(
+            loaded, batches, batches.dataset.fingerprint(), metric, WhatIfOptions(), ()
+        )
+        for batches in (StoredBatches(whole, 64), StoredBatches(again, 64))
     ]
     assert identities[0] == identities[1]
     places = f"{tmp_path}/", f"{tmp_path.parent}/"  # what is stored has no paths
