@@ -305,7 +305,7 @@ def _spell(value: Any, packages: set[str]) -> str:
     if isinstance(value, FunctionType) and "." in value.__module__:
         packages.add(value.__module__.rpartition(".")[0])
         holds = [cell.cell_contents for cell in value.__closure__ or ()]
-        place = (value.__module__, value.__qualname__, *value.__code__.co_positions())
+        place = (value.__module__, value.__qualname__, repr([*value.__code__.co_positions()]))
         return _spell((*place, value.__defaults__, value.__kwdefaults__, *holds), packages)
     if isinstance(value, partial):
         return _spell((value.func, value.args, value.keywords), packages)
