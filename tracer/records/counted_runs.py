@@ -82,8 +82,9 @@ class MachineUse:
 class CountedRuns:
     """The times of the undisturbed runs that count, µs, and the mask of recorded runs that do.
 
-    `samples` are the times of kernels in the latter (runs × kernels), µs. `disturbed` is the number of disturbed runs of both kinds, and `total` that of all. With `few`,
-    hardly any run was clean: disturbed runs count as well, without the time that they waited.
+    `samples` are the times of kernels in the latter (runs × kernels), µs. `disturbed` is the number
+    of disturbed runs of both kinds, and `total` that of all. With `few`, hardly any run was clean:
+    disturbed runs count as well, without the time that they waited.
     """
 
     wall_us: FloatArray

@@ -167,6 +167,7 @@ class Recording:
             for part in parts:
                 self._let_threads_sleep()
                 for index in range(warmup + part):
+                    feeding.tidy_memory()
                     timer.time(run)
                     counted.append(index >= warmup)
                     self.progress(done + sum(counted), self.total, "profiling")
