@@ -297,7 +297,7 @@ def _rows(run: Run, groups: Sequence[tuple[str, ...]]) -> _Rows:
             key = f"{key}#{position}"
         members.setdefault(key, []).append(position)
     counted = run.counted
-    settled = run.samples[counted.profiled]
+    settled = counted.samples
     calls = np.array([kernel.calls for kernel in run.kernels])
     clock = tick_error(settled, calls, run.tick_us) if run.tick_us else np.zeros(len(calls))
     single = np.zeros(len(calls)) if run.bias_error_us is None else run.bias_error_us

@@ -50,7 +50,7 @@ def test_disturbed_runs_are_left_out_and_the_others_stay(runs, share, seed):
     else:
         assert not hit[counted.profiled].any()
     assert counted.disturbed == hit.sum() + (use.wall.switches > 0).sum()
-    times = summarize(samples[counted.profiled], 1.0).mean
+    times = summarize(counted.samples, 1.0).mean
     assert np.abs(times / true - 1).max() < 0.05
     assert abs(summarize(counted.wall_us[:, None]).mean[0] / (true.sum() + 1) - 1) < 0.02
 
@@ -65,7 +65,7 @@ def test_a_quiet_machine_loses_no_run_and_says_nothing():
 def test_on_a_busy_machine_runs_at_full_speed_count():
     true, samples, wall, profiled, use = machine(300, 0.1, slower=0.12, others=0.5)
     counted = counted_runs(wall, profiled, samples, use)
-    times = summarize(samples[counted.profiled], 1.0).mean
+    times = summarize(counted.samples, 1.0).mean
     assert np.abs(times / true - 1).max() < 0.03
     text = counted.sentence()
     assert text.startswith("busy machine: other programs used 50% of the processors; ")
@@ -80,6 +80,24 @@ def test_where_hardly_a_run_is_clean_the_waits_are_taken_from_the_walls():
     assert counted.few and "the least disturbed" in counted.sentence()
     assert summarize(counted.wall_us[:, None]).mean[0] == pytest.approx(true.sum(), rel=0.02)
     assert wall.mean() > 3 * true.sum()
+
+
+@pytest.mark.parametrize("short", [0, 1, 40])
+def test_a_kernel_that_waits_in_every_run_is_as_long_as_its_processor_time(short):
+    """Truth: a kernel of 35 ms, half of whose time others have its processor, beside short ones."""
+    random = np.random.default_rng(1)
+    true = np.array([35_000.0, *random.uniform(20, 60, short)])
+    samples = true * random.normal(1, 0.005, (24, 1 + short))
+    cpu = samples.sum(axis=1)
+    hit = random.integers(1 + short, size=24)
+    samples[np.arange(24), hit] += SLICE_US
+    samples[:, 0] += random.uniform(25_000, 60_000, 24)
+    wall = samples.sum(axis=1)
+    usage = Usage(np.full(24, 12.0), cpu)
+    counted = counted_runs(wall, wall, samples, MachineUse(usage, usage, 2, 0.8))
+    assert counted.few
+    assert summarize(counted.samples, 1.0).mean == pytest.approx(true, rel=0.03)
+    assert counted.samples.sum(axis=1).mean() == pytest.approx(counted.wall_us.mean(), rel=0.01)
 
 
 def test_a_run_that_blocks_of_its_own_is_not_disturbed():

@@ -29,6 +29,11 @@ _CAP, _CAP_TICKS = 1.5, 3.0
 """A kernel counts for the speed of its run with at most this multiple of its median, and ticks: a
 stall in one kernel is no slow run."""
 
+_USUAL = 0.25
+"""Quantile of the samples of a kernel that is free of waits, unless the kernel is long."""
+_STRETCH_US = 1000.0
+"""A program has a processor for about so long at a stretch: longer kernels may wait in all runs."""
+
 _OUTLIER_DEVIATIONS = 10.0
 _MAD_TO_SIGMA = 1.4826
 _OUTLIER_SHARE = 1.5
@@ -77,12 +82,14 @@ class MachineUse:
 class CountedRuns:
     """The times of the undisturbed runs that count, µs, and the mask of recorded runs that do.
 
-    `disturbed` is the number of disturbed runs of both kinds, and `total` that of all. With `few`,
-    hardly any run was clean: disturbed runs count as well, without the time that they waited.
+    `samples` are the times of kernels in the latter (runs × kernels), µs. `disturbed` is the number
+    of disturbed runs of both kinds, and `total` that of all. With `few`, hardly any run was clean:
+    disturbed runs count as well, without the time that they waited.
     """
 
     wall_us: FloatArray
     profiled: BoolArray
+    samples: FloatArray
     total: int
     disturbed: int
     others: float | None
@@ -118,13 +125,15 @@ def counted_runs(
     """
     total = len(wall_us) + len(profiled_us)
     if use is None:
-        settled = wall_us[~outliers(wall_us)]
-        return CountedRuns(settled, ~outliers(profiled_us), total, 0, None, False, False)
+        settled, profiled = wall_us[~outliers(wall_us)], ~outliers(profiled_us)
+        return CountedRuns(settled, profiled, samples[profiled], total, 0, None, False, False)
     both = (wall_us, use.wall), (profiled_us, use.profiled)
     disturbed = [usage.disturbed(times) for times, usage in both]
     count = int(sum(each.sum() for each in disturbed))
     is_busy = count >= _BUSY * total or (use.others or 0.0) >= _BUSY
     undelayed = use.wall.without_waits(wall_us)
+    waits_us = profiled_us - use.profiled.without_waits(profiled_us)
+    samples = _without_waits(samples, waits_us)
     masks, few = [], False
     # the time of each run in its kernels, without stalls of single kernels
     middle = np.median(samples, axis=0) if samples.shape[1] else 0.0
@@ -144,7 +153,26 @@ def counted_runs(
             least = np.sort(speed[clean])[:_LEAST_CLEAN].max()  # so many in any case
             clean = clean & (speed <= max(limit, least))
         masks.append(clean)
-    return CountedRuns(undelayed[masks[0]], masks[1], total, count, use.others, is_busy, few)
+    wall_us, samples = undelayed[masks[0]], samples[masks[1]]
+    return CountedRuns(wall_us, masks[1], samples, total, count, use.others, is_busy, few)
+
+
+def _without_waits(samples: FloatArray, waits_us: FloatArray) -> FloatArray:
+    """Returns samples (runs × kernels) less the time that each run waited for a processor.
+
+    It waited in the kernels that took longer than usual and, where that does not explain all of the
+    wait, in those that are longer than a program has its processor at a stretch.
+    """
+    if not waits_us.any() or not samples.size:
+        return samples
+    usual = np.quantile(samples, _USUAL, axis=0)
+    for least in (usual, _STRETCH_US):
+        waited = np.maximum(samples - least, 0.0)
+        in_all = np.maximum(waited.sum(axis=1), 1e-9)
+        taken_us = np.minimum(waits_us, in_all)
+        samples = samples - waited * (taken_us / in_all)[:, None]
+        waits_us = waits_us - taken_us
+    return samples
 
 
 def outliers(values: FloatArray) -> BoolArray:

@@ -244,6 +244,7 @@ class _ProfiledSession:
             self.session = factory.open(profile=self.folder / "profile")
             self.run = feeding.prepared(factory, self.session, feeds)
         for index in range(1 + runs):
+            feeding.tidy_memory()
             self.run()
             self.counted.append(index > 0)
 

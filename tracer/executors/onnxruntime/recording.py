@@ -127,7 +127,7 @@ class Recording:
         bias = self._bias(kernels, self._bodies(order)) * [kernel.calls for kernel in kernels]
         use = use_of(self.wall, self.profiled, self.began)
         counted = counted_runs(np.array(self.wall.us), self._durations(), samples, use)
-        uncertain = spread(self.factory.settings, samples[counted.profiled], bias, _TICK_US)
+        uncertain = spread(self.factory.settings, counted.samples, bias, _TICK_US)
         if uncertain and counted.is_busy:
             uncertain = max(uncertain, _BUSY_SPREAD)
         return replace(self.state, spread=uncertain)
@@ -167,6 +167,7 @@ class Recording:
             for part in parts:
                 self._let_threads_sleep()
                 for index in range(warmup + part):
+                    feeding.tidy_memory()
                     timer.time(run)
                     counted.append(index >= warmup)
                     self.progress(done + sum(counted), self.total, "profiling")
