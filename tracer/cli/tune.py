@@ -25,7 +25,7 @@ from tracer.support.arguments import option
 ))  # fmt: skip
 @_options.view(
     ".onnx .plan.json .json .csv .parquet .md", _options.TOP, _options.NOTES,
-    more="One is the .onnx of the changed model. ",
+    more="One is the changed model, by a name that ends in .onnx. ",
 )  # fmt: skip
 def command(
     model: _options.ModelSource,
