@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 
 SUMS, _QUANTISATION, _SEARCH = "Accumulators", "Quantisation", "Search"
 _WORDS = several(TEXT)
-_BITS = replace(several(maybe(integer(1))), reads=("counts",))
+_BITS = replace(
+    several(maybe(integer(1))),
+    allowed="a list of whole numbers from 1, or of None",
+    reads=("counts",),
+)
 _UNCHANGED = (None,)
 
 
