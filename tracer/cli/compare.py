@@ -76,13 +76,8 @@ def command(
     if batches:
         _refuse_beside_batches(threads)
     compares_values = options["tolerance"] and options["by"] != "model"
-    if not (compares_values or batches):
-        why = "is for values, which this comparison leaves out"
-        hint = "Leave out {flag}, or what leaves them out: --no-numbers, --by model."
-        _options.refuse_typed({"rtol", "atol"}, why, hint)
+    _refuse_unread(compares_values or bool(batches), options["test"] is not None)
     options["tolerance"] = tolerance if compares_values else None
-    if options["test"] is None:
-        _options.refuse_typed({"data_dir"}, "is for a data set", "Name it: --data NAME.")
     output.check(Sweeps if batches else Comparison)
     options |= {"settings": api.SideSettings(**settings), "threads": threads or None}
     # What the code of the user prints is no data of ours.
@@ -98,6 +93,16 @@ def command(
     with _reading(sides):
         output.emit(result)
     return 0 if isinstance(result, Sweeps) else _verdict(result)
+
+
+def _refuse_unread(has_values: bool, has_data: bool) -> None:
+    """Raises UsageError for options of values that are not compared, and of no data set."""
+    if not has_values:
+        why = "is for values, which this comparison leaves out"
+        hint = "Leave out {flag}, or what leaves them out: --no-numbers, --by model."
+        _options.refuse_typed({"rtol", "atol"}, why, hint)
+    if not has_data:
+        _options.refuse_typed({"data_dir"}, "is for a data set", "Name it: --data NAME.")
 
 
 def _verdict(result: Comparison) -> int:
