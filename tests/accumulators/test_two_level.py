@@ -149,7 +149,7 @@ def test_options_count_for_both_levels():
         ("two-level(16,256,32,tiles=3)", "'tiles=3' in two-level"),
         ("two-level(x,256,32)", "inner = 'x' in two-level"),
         ("two-level(16,0,32)", "a tile of 0"),
-        ("two-level(1,256,32)", "an inner register of 1 bits"),
+        ("two-level(1,256,32)", r"an inner register of 1 bit\."),
         ("two-level(16,256,65)", "an accumulator of 65 bits"),
         ("two-level(16,255,32,pairs)", "a tile of 255 terms in pairs. Its size is even"),
         ("two-level(16,256,32,clip)", "overflow 'clip'"),

@@ -145,7 +145,7 @@ def test_a_file_may_set_the_convention_of_two_levels(tmp_path):
     [
         ("u16(overflow=symmetric)", "overflow 'symmetric' of an unsigned accumulator"),
         ("u64", "an accumulator of 64 bits. Widths from 2 to 63 are possible with 'unsigned'"),
-        ("u1", "an accumulator of 1 bits"),
+        ("u1", r"an accumulator of 1 bit\."),
         ("u16:24", "is not an accumulator"),
     ],
 )

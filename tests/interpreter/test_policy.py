@@ -93,7 +93,7 @@ def test_formats_go_by_patterns_of_their_own(nodes):
         ("c1=-8", "'-8' is not an accumulator"),
         ("c1=²", "is not an accumulator"),
         ("c1=18,c2=65", r"accumulator 'c2=65': an accumulator of 65 bits\. Widths from 2 to 64"),
-        ("1", r"accumulator '1': an accumulator of 1 bits"),
+        ("1", r"accumulator '1': an accumulator of 1 bit\."),
         ("c1=" + "9" * 5000, "is not an accumulator"),
     ],
 )

@@ -16,7 +16,17 @@ from tracer.api.compare import SideSettings
 from tracer.cli import _options
 from tracer.errors import TracerError, UsageError
 from tracer.limits import Limits
-from tracer.support.arguments import BOUNDS, RULES, amount, check_arguments, integer, option, swept
+from tracer.support.arguments import (
+    BOUNDS,
+    RULES,
+    Rule,
+    amount,
+    check_arguments,
+    integer,
+    maybe,
+    option,
+    swept,
+)
 from tracer.support.tolerance import Tolerance
 from tracer.whatif.options import WhatIfOptions
 
@@ -224,3 +234,6 @@ def test_none_is_offered_once():
     with pytest.raises(UsageError) as caught:
         tracer.compare(["a.onnx", "b.onnx"], threads=1)
     assert str(caught.value).count("None") == 1
+    word = Rule("'all', or None", lambda value: value in ("all", "None"))
+    with pytest.raises(UsageError, match=r"Give 'all', or None, or None\.$"):
+        check_arguments({"x": 1}, {"x": maybe(maybe(word))})

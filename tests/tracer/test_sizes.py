@@ -71,6 +71,16 @@ def test_a_size_of_0_is_open_in_an_input_and_runs():
     check_feeds(loading.from_proto(relu(0, 3)), {"x": np.ones((0, 3), np.float32)})
 
 
+def test_a_size_of_0_stays_where_a_matrix_of_weights_has_it():
+    proto = parse(HEAD + "g (float[4, 0] x) => (float[4, 8] y) { y = MatMul(x, w) }")
+    proto.graph.initializer.append(numpy_helper.from_array(np.zeros((0, 8), np.float32), "w"))
+    feeds = {"x": np.zeros((4, 0), np.float32)}
+    assert runs(proto, feeds) and not runs(proto, {"x": np.zeros((4, 16), np.float32)})
+    (row,) = tracer.count(proto).nodes.to_dict("records")
+    assert row["macs"] == 0
+    assert tracer.profile(proto, runs=2).runs[0].inputs["x"] == "float32[4,0]"
+
+
 def test_the_same_word_for_unknown_twice_is_two_sizes():
     model = loading.from_proto(relu(-1, 3, "?", "?"))
     assert choose(model, None, {"x:2": 48, "x:3": 192}).shapes == {"x": (1, 3, 48, 192)}

@@ -13,6 +13,7 @@ import click
 
 from tracer.accumulators.spec import Bias, Convention, Overflow, RoundingName, ZeroPoints
 from tracer.api import _calls
+from tracer.cli._command import Typed
 from tracer.cli._messages import tell, tell_written
 from tracer.cli._options import declared, names
 from tracer.errors import UsageError, locate_errors
@@ -34,9 +35,19 @@ _ROUNDINGS = ", ".join(get_args(RoundingName)).replace("stochastic", "stochastic
 
 
 def _list(context: click.Context, option: click.Parameter, chosen: bool) -> None:
-    """Prints the presets and ends the command, which needs no model then."""
+    """Prints the presets and ends the command, which needs no model then.
+
+    Raises UsageError for options of the result that a model would have.
+    """
     if not chosen or context.resilient_parsing:
         return
+    typed = Typed.now()
+    unread = [flag for flag, _ in typed.params.values() if flag in _OF_RESULTS] if typed else []
+    if unread:
+        raise UsageError(
+            f"--list-accumulators prints a table alone, and reads no {', '.join(unread)}",
+            "Leave it out, and redirect what is printed.",
+        )
     from tracer.analyzers.views import presets
     from tracer.cli._output import write_screen
 
@@ -45,6 +56,7 @@ def _list(context: click.Context, option: click.Parameter, chosen: bool) -> None
 
 
 _GROUP = "Narrow accumulators"
+_OF_RESULTS = ("--json", "--csv", "-o", "--output", "--open", "--force")
 
 
 _accumulator = partial(

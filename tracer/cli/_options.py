@@ -7,7 +7,7 @@ An option of the command line is declared here, or by a field of a record of arg
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -262,6 +262,18 @@ def _about(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
         for each in subjects:
             _types.refuse_other(str(each), (ctx.info_name or "").rpartition(" ")[2])
     return value
+
+
+def refuse_typed(parameters: Container[str], why: str, hint: str) -> None:
+    """Raises UsageError for a typed option of these parameters, which the command would not read.
+
+    `why` follows its name; {flag} in `hint` stands for it.
+    """
+    context = click.get_current_context()
+    for each in context.command.params:
+        source = context.get_parameter_source(each.name or "")
+        if each.name in parameters and source is ParameterSource.COMMANDLINE:
+            raise UsageError(f"{each.opts[0]} {why}", hint.format(flag=each.opts[0]))
 
 
 def subject(*name: str, **settings: Any) -> Decorator:

@@ -131,7 +131,7 @@ class Output:
         """Writes every file, then the terminal's page unless a file is stdout.
 
         What one file cannot hold, or a full disk, loses no other file and not the page: their error
-        is raised at the end, the first of several.
+        is raised at the end, and names all of several.
         """
         from tracer.analyzers import views
 
@@ -158,6 +158,10 @@ class Output:
         if self.opened and report is not None and not failures:
             open_in_browser(report)
         self.show(result)
+        if len(failures) > 1:
+            whats, hints = ([*dict.fromkeys(texts)] for texts in zip(
+                *((each.what, each.hint) for each in failures), strict=True))  # fmt: skip
+            raise type(failures[0])("; ".join(whats), " ".join(filter(None, hints)))
         if failures:
             raise failures[0]
 

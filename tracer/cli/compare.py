@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-import click
 import cloup
 
 from tracer.analyzers.options import refuse_depth
@@ -20,10 +19,11 @@ from tracer.errors import UsageError
 if TYPE_CHECKING:
     from tracer.analyzers.compare import Comparison
 
-_NOT_OF_BITS = {  # options of times, of values within a tolerance, and of accuracy
-    "precision", "sessions", "test", "test_limit", "metrics", "by", "depth", "numbers",
-    "fail_above", "fail_unless_within", "rtol", "atol",
+_OF_SIDES = {  # options of rows, of values within a tolerance, and of accuracy
+    "test", "test_limit", "data_dir", "metrics", "by", "depth", "fail_above", "fail_unless_within",
+    "rtol", "atol",
 }  # fmt: skip
+_NOT_OF_BITS = _OF_SIDES | {"precision", "sessions", "numbers"}
 
 
 @cloup.command(cls=Command)
@@ -74,11 +74,12 @@ def command(
         _refuse_beside_bits(bits)
         return _compare_bits(sides, bits, api.SideSettings(**settings), batches, threads, output)
     if batches:
-        _refuse_beside_batches(options, threads)
+        _refuse_beside_batches(threads)
+    compares_values = options["tolerance"] and options["by"] != "model"
+    _refuse_unread(compares_values or bool(batches), options["test"] is not None)
+    options["tolerance"] = tolerance if compares_values else None
     output.check(Sweeps if batches else Comparison)
     options |= {"settings": api.SideSettings(**settings), "threads": threads or None}
-    compares_values = options["tolerance"] and options["by"] != "model"
-    options["tolerance"] = tolerance if compares_values else None
     # What the code of the user prints is no data of ours.
     with _reading(sides), progress() as report, redirect_stdout(sys.stderr):
         result: Sweeps | Comparison = (
@@ -92,6 +93,16 @@ def command(
     with _reading(sides):
         output.emit(result)
     return 0 if isinstance(result, Sweeps) else _verdict(result)
+
+
+def _refuse_unread(has_values: bool, has_data: bool) -> None:
+    """Raises UsageError for options of values that are not compared, and of no data set."""
+    if not has_values:
+        why = "is for values, which this comparison leaves out"
+        hint = "Leave out {flag}, or what leaves them out: --no-numbers, --by model."
+        _options.refuse_typed({"rtol", "atol"}, why, hint)
+    if not has_data:
+        _options.refuse_typed({"data_dir"}, "is for a data set", "Name it: --data NAME.")
 
 
 def _verdict(result: Comparison) -> int:
@@ -129,11 +140,7 @@ def _refuse_beside_bits(bits: api.BitOptions) -> None:
     """Raises UsageError for what a comparison of bits would leave aside."""
     if not (bits.bits or bits.machine):
         raise UsageError("--fail-unless-equal is for bits", "Give --bits as well.")
-    context = click.get_current_context()
-    for each in context.command.params:
-        source = context.get_parameter_source(each.name or "")
-        if each.name in _NOT_OF_BITS and source == click.core.ParameterSource.COMMANDLINE:
-            raise UsageError(f"{each.opts[0]} is not for bits", "Leave it out, or --bits.")
+    _options.refuse_typed(_NOT_OF_BITS, "is not for bits", "Leave it out, or --bits.")
 
 
 def _reading(sides: Sequence[str]) -> AbstractContextManager[None]:
@@ -141,19 +148,12 @@ def _reading(sides: Sequence[str]) -> AbstractContextManager[None]:
     return reading(sides) if all(side.endswith(".trace") for side in sides) else nullcontext()
 
 
-def _refuse_beside_batches(options: Mapping[str, Any], threads: Sequence[int]) -> None:
+def _refuse_beside_batches(threads: Sequence[int]) -> None:
     """Raises UsageError for what cannot be told of a comparison of batch sizes."""
-    of_sides = {
-        "fail_above": "--fail-above compares sides",
-        "fail_unless_within": "--fail-unless-within compares sides", "test": "--data scores sides",
-    }  # fmt: skip
     if threads:
         raise UsageError(
             "several batch sizes and several numbers of threads together",
             "Give one --batch, or one --threads.",
         )
-    for name, what in of_sides.items():
-        if options[name] is not None:
-            raise UsageError(
-                f"{what}, and several batch sizes are compared with each other", "Give one --batch."
-            )
+    why = "is for sides, and several batch sizes are compared with each other"
+    _options.refuse_typed(_OF_SIDES, why, "Give one --batch.")

@@ -13,6 +13,15 @@ from tracer.cli._command import Command
 from tracer.cli._messages import progress, tell, tell_written
 from tracer.text import line, plural
 
+_OF_FAULTS = {
+    (): {"shrink_seconds"},
+    ("wrong",): {"rtol", "atol"},
+    ("slower",): {"by"},
+    ("overflow",): {"accumulator"},
+    ("wrong", "crash", "slower"): {"against", "ort", "optimization"},
+}
+"""Options by the faults that read them, () for any."""
+
 
 @cloup.command(cls=Command)
 @_options.SUBJECT
@@ -40,6 +49,11 @@ def command(
     """
     from tracer.cli._output import build_fence
 
+    fault = options["fault"]
+    for only, names in _OF_FAULTS.items():
+        if fault not in (only or api.FAULTS):
+            why = f"is for --fault {' or '.join(only) or 'FAULT'}"
+            _options.refuse_typed(names, why, "Leave out {flag}, or name that fault.")
     build_fence(click.get_current_context().params)
     with progress() as report:
         result = api.extract(model, tolerance=tolerance, progress=report, **options)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tracer.records.trace import Trace
 
 _NPZ = ".npz"
+_OF_RUNS = {*_options.names(api.InterpretArguments), "rtol", "atol"}
 _OTHERS = ("against", "fallback", "register", "energy")
 
 
@@ -92,6 +93,12 @@ def _choose_runtime(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def choose(*, runtime: dict[str, Any], **arguments: Any) -> Any:
         is_checked = runtime.pop("check_exact")
+        if is_checked:
+            why = "is for a run, and --check-exact runs nothing"
+            _options.refuse_typed(_OF_RUNS, why, "Leave it out.")
+        elif not arguments["options"]["against"]:
+            why = "says how close values are to those that --against names"
+            _options.refuse_typed({"rtol", "atol"}, why, "Give --against ort as well.")
         if runtime["runtime"] is None:
             if runtime["anew"]:
                 what = "--anew is for the arithmetic of a runtime"

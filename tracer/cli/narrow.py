@@ -28,7 +28,7 @@ _TOOLCHAINS = ("finn.json", "hls4ml.yml", "qonnx.onnx")
 @_options.PROCESS_LIMITS
 @_options.view(
     ".onnx .json .csv .parquet .md .png .svg", _options.TOP, _options.NOTES,
-    more="One is the .onnx of the narrowed model. ",
+    more="One is the narrowed model, by a name that ends in .onnx. ",
 )  # fmt: skip
 def command(
     model: _options.ModelSource,

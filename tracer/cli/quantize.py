@@ -28,7 +28,7 @@ class _Code(_options.Code):
 @_options.PROCESS_LIMITS
 @_options.view(
     ".onnx .html .json .csv .parquet .md", _options.top("10", 10), _options.NOTES,
-    more="One is the .onnx of the quantised model. ",
+    more="One is the quantised model, by a name that ends in .onnx. ",
 )  # fmt: skip
 def command(
     model: _options.ModelSource,

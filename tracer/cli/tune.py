@@ -25,7 +25,7 @@ from tracer.support.arguments import option
 ))  # fmt: skip
 @_options.view(
     ".onnx .plan.json .json .csv .parquet .md", _options.TOP, _options.NOTES,
-    more="One is the .onnx of the changed model. ",
+    more="One is the changed model, by a name that ends in .onnx. ",
 )  # fmt: skip
 def command(
     model: _options.ModelSource,
@@ -54,6 +54,9 @@ def command(
     """
     from tracer.records.transformed import Tuned
 
+    if options["apply"]:
+        why = "is for a search, and --apply makes its changes without one"
+        _options.refuse_typed({"only", "allow"}, why, "Leave out {flag}, or --apply.")
     told = "the changed model goes to one .onnx file"
     target, others = output.split(Tuned, "onnx", told, "Name it: -o FILE.onnx.")
     planned = others.with_file(None if plan is None else f"plan.json:{plan}")

@@ -175,15 +175,17 @@ def repaired(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """Returns `proto`, or a repaired copy, and notes of what was assumed.
 
     The copy is sorted, imports QONNX's domain, and leaves an input's size open where 0 is declared:
-    some exporters write 0 for an unknown size, and runtimes would take no other.
+    some exporters write 0 for an unknown size, and runtimes would take no other. A matrix of
+    weights without a row or a column shows that a size of 0 is meant.
     """
     weights = {weight.name for weight in proto.graph.initializer}
+    means_zero = any(len(each.dims) > 1 and 0 in each.dims for each in proto.graph.initializer)
     empty = [
         (place, axis)
         for place, value in enumerate(proto.graph.input)
         if value.name not in weights
         for axis, dim in enumerate(value.type.tensor_type.shape.dim)
-        if dim.HasField("dim_value") and dim.dim_value == 0
+        if dim.HasField("dim_value") and dim.dim_value == 0 and not means_zero
     ]
     missing, sorts = missing_qonnx_imports(proto), not is_sorted(proto.graph)
     if not (empty or missing or sorts):

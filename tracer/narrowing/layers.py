@@ -282,6 +282,10 @@ def _layer(node: Node, scales: TensorScales) -> Layer | str:
     if grid is None:
         return "its activations are not quantised with one scale"
     if operand is None or integers is None:
+        producer = scales.producer(node.inputs[1], node.scope)
+        settings = producer.proto.attribute if producer is not None else ()
+        if any(each.name == "block_size" and each.i for each in settings):
+            return "its weights are in blocks, each with a scale of its own"
         return "its weights are not stored integers"
     if node.op_type != "Conv" and integers.ndim != 2:
         return "its weights are no matrix"

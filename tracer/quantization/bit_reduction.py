@@ -22,6 +22,7 @@ from tracer.accumulators.engine.value_ranges import integer_range
 from tracer.errors import ModelError, UsageError
 from tracer.interpreter.ops.quantization import aligned
 from tracer.quantization.graph_editor import GraphEditor
+from tracer.text import plural
 
 LEAST_BITS = 2
 _CLIP_OPSET = 11
@@ -140,7 +141,7 @@ def _range(node: onnx.NodeProto, dtype: Any, bits: int) -> tuple[int, int]:
     most = (high - low).bit_length()
     if not LEAST_BITS <= bits <= most:
         raise UsageError(
-            f"{bits} bits for node '{node.name}', whose integers are {np.dtype(dtype)}",
+            f"{plural(bits, 'bit')} for node '{node.name}', whose integers are {np.dtype(dtype)}",
             f"Give from {LEAST_BITS} to {most}.",
         )
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if low else (0, (1 << bits) - 1)

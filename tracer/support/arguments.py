@@ -34,12 +34,13 @@ class Rule:
     """What an argument may be: `allowed` in words, and `holds` for a value.
 
     `reads` says how a command line reads it: the name of a type of `tracer.cli._types`, and its
-    arguments; () for any text.
+    arguments; () for any text. `takes_none`: None is allowed besides, which `allowed` leaves out.
     """
 
     allowed: str
     holds: Callable[[Any], bool]
     reads: tuple[Any, ...] = ()
+    takes_none: bool = False
 
 
 def integer(least: int = 0, most: int = LARGEST) -> Rule:
@@ -72,10 +73,15 @@ def instance(*names: str) -> Rule:
     return Rule(f"a {' or '.join(names)}", holds)
 
 
+def _listed(value: object, rule: Rule) -> bool:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return False
+    return len(value) > 0 and all(rule.holds(each) for each in value)
+
+
 def maybe(rule: Rule) -> Rule:
     """What `rule` allows, or None."""
-    allowed = rule.allowed.removesuffix(", or None")
-    return Rule(f"{allowed}, or None", lambda v: v is None or rule.holds(v), rule.reads)
+    return replace(rule, holds=lambda v: v is None or rule.holds(v), takes_none=True)
 
 
 def several(rule: Rule) -> Rule:
@@ -130,8 +136,8 @@ _SHAPES = Rule(
 )
 _EMPTY = Rule("an empty list", lambda v: isinstance(v, list | tuple) and not v)
 _INPUTS = Rule(
-    "a path, a list of paths, arrays by name, a tracer.Samples, or None",
-    maybe(either(swept(PATH), _EMPTY, instance("tracer.inputs.request.Samples"))).holds,
+    "a path, a list of paths, arrays by name, a tracer.Samples",
+    either(swept(PATH), _EMPTY, instance("tracer.inputs.request.Samples")).holds,
 )
 
 RULES: Mapping[str, Rule] = {
@@ -168,7 +174,7 @@ RULES: Mapping[str, Rule] = {
     "provider_options": maybe(mapping(TEXT)),
     "register": Rule("a list of paths", either(_EMPTY, several(PATH)).holds, ("path",)),
     "args": maybe(replace(mapping(ANYTHING), reads=("argument",))),
-    "inputs": _INPUTS,
+    "inputs": maybe(_INPUTS),
     "sides": several(either(TEXT, PATH, instance(
         "tracer.records.trace.Trace", "onnx.onnx_ml_pb2.ModelProto", "tracer.graph.model.Model",
         "tracer.exporters.subject.Code"))),
@@ -196,7 +202,8 @@ def check_arguments(arguments: Mapping[str, object], rules: Mapping[str, Rule] =
                 text = (
                     f"{text[:_REPEATED].splitlines()[0]}… ({kind.__module__}.{kind.__qualname__})"
                 )
-            raise UsageError(f"{name} is {text}", f"Give {rule.allowed}.")
+            allowed = f"{rule.allowed}, or None" if rule.takes_none else rule.allowed
+            raise UsageError(f"{name} is {text}", f"Give {allowed}.")
 
 
 def argument(default: Any = MISSING, *, rule: Rule | None = None, kw_only: Any = MISSING) -> Any:
@@ -299,9 +306,3 @@ def check_fields(record: Any) -> None:
     values = {each.name: getattr(record, each.name) for each in fields(record)}
     rules = {each.name: each.metadata.get("rule") for each in fields(record)}
     check_arguments(values, {name: rule for name, rule in rules.items() if rule is not None})
-
-
-def _listed(value: object, rule: Rule) -> bool:
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        return False
-    return len(value) > 0 and all(rule.holds(each) for each in value)

@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 
 SUMS, _QUANTISATION, _SEARCH = "Accumulators", "Quantisation", "Search"
 _WORDS = several(TEXT)
-_BITS = replace(several(maybe(integer(1))), reads=("counts",))
+_BITS = replace(
+    several(maybe(integer(1))),
+    allowed="a list of whole numbers from 1, or of None",
+    reads=("counts",),
+)
 _UNCHANGED = (None,)
 
 
@@ -41,6 +45,7 @@ class WhatIfOptions:
     Every combination of `orders`, `overflows`, `biases`, `weight_bits` and `activation_bits`
     (None keeps those of the model) is a variant. `range_convention` says which range a width
     holds. `fixed` are fixed-point formats for a float graph, as `parse_policy` reads them.
+    `limit` None takes all samples, and `batch` None 64 for an inference, or up to 256 small ones.
     `metric` None chooses one that fits labels and outputs. `accuracy_budget` is how much the
     metric may lose, in its unit [default: a percentage point, 0.05 bits of perplexity, 1 of
     other units]. `search` also searches a width for each node. `explain` makes the evaluations

@@ -34,6 +34,26 @@ def main(capfd, *arguments):
     return code, "".join(lines)
 
 
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (("count", LENET, "--run", "--inputs", "x.npz"), "--run has random values"),
+        (("tune", LENET, "--apply", "spinning", "--try", "threads"), "--try is for a search"),
+        (("tune", LENET, "--apply", "spinning", "--allow", "float16"), "--allow is for a search"),
+        (("interpret", LENET, "--rtol", "1"), "--rtol says how close"),
+        (("interpret", LENET, "--check-exact", "--seed", "3"), "--seed is for a run"),
+        (("extract", LENET, "--node", "c", "-o", "p", "--ort", "1.20.1"), "--ort is for"),
+        (("extract", LENET, "--node", "c", "-o", "p", "--by", "3%"), "--by is for --fault slower"),
+        (("extract", LENET, "--fault", "wrong", "-o", "p.py", "--accumulator", "9"), "overflow"),
+        (("whatif", INT8, "--accumulator", "18,18", "--data", "digits"), "18 bits twice"),
+        (("whatif", INT8, "--accumulator", "16:20,18", "--data", "digits"), "18 bits twice"),
+    ],
+)
+def test_an_option_that_would_not_be_read_is_refused(arguments, told, capfd):
+    code, error = main(capfd, *arguments)
+    assert code == 2 and told in error
+
+
 MEASURED = """
 import resource, subprocess, sys
 code = subprocess.run([sys.executable, "-m", "tracer", *sys.argv[1:]]).returncode

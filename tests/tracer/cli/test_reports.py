@@ -34,6 +34,16 @@ def test_a_report_is_written_and_opened(capfd, tmp_path, opened):
     assert file.read_text().startswith("<!doctype html>")
 
 
+def test_all_files_that_a_result_does_not_fit_are_told(capfd, tmp_path):
+    files = ["-o", tmp_path / "a.roofline.png", "-o", tmp_path / "b.sums.png"]
+    alone = [run(capfd, "count", MODEL, *pair)[2] for pair in (files[:2], files[2:])]
+    code, _, err = run(capfd, "count", MODEL, *files)
+    assert code != 0 and list(tmp_path.iterdir()) == []
+    for each in alone:
+        (what,) = [line.partition("error: ")[2] for line in each.splitlines() if "error: " in line]
+        assert what.partition(".")[0] in err
+
+
 def test_without_a_screen_the_path_is_told(capfd, tmp_path, opened, monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)

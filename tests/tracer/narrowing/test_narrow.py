@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import tracer
 from models import families
@@ -227,6 +227,26 @@ def test_a_transposed_convolution_that_does_not_fit_is_named(tmp_path, bits, is_
 def test_widths_that_cannot_be(bits, reason):
     with pytest.raises(UsageError, match=reason):
         tracer.narrow(LENET, bits, "digits", test_limit=10, limit=10)
+
+
+def test_weights_in_blocks_are_told_as_such():
+    text = """<ir_version: 10, opset_import: ["": 21]> g (float[N, 16] x) => (float[N, 4] y)
+        <float s = {0.1}, uint8 z = {0}> {
+        x_q = QuantizeLinear(x, s, z)
+        x_d = DequantizeLinear(x_q, s, z)
+        w_d = DequantizeLinear<axis = 0, block_size = 8>(w, scales)
+        y = MatMul(x_d, w_d)
+    }"""
+    proto = onnx.parser.parse_model(text)
+    stored = {"w": np.ones((16, 4), np.int8), "scales": np.ones((2, 4), np.float32)}
+    proto.graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in stored.items())
+    data = {"x": np.ones((4, 16), np.float32)}
+    plain = ort.SessionOptions()  # a fused kernel of onnxruntime fails on scales of blocks
+    plain.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(proto.SerializeToString(), plain)
+    assert np.allclose(session.run(None, data)[0], 16)
+    with pytest.raises(ModelError, match="in blocks, each with a scale of its own"):
+        tracer.narrow(proto, 16, data)
 
 
 def test_a_model_without_layers_in_qdq_form_is_refused(tmp_path):

@@ -143,7 +143,7 @@ def test_fewer_bits_lose_accuracy_step_by_step():
 
 def test_what_is_refused():
     proto = quantize(loading.from_proto(net()), batches(1)).proto
-    with pytest.raises(UsageError, match=r"1 bits for node .* Give from 2 to 8"):
+    with pytest.raises(UsageError, match=r"^1 bit for node .* Give from 2 to 8"):
         narrow(proto, weight_bits=1)
     with pytest.raises(UsageError, match=r"9 bits for node .* uint8"):
         narrow(proto, activation_bits=9)

@@ -12,6 +12,7 @@ from itertools import accumulate, pairwise
 from typing import Literal, assert_never, get_args
 
 from tracer.errors import UsageError
+from tracer.text import plural
 
 Overflow = Literal["saturate", "symmetric", "wrap", "zero", "error"]
 Convention = Literal["twos-complement", "magnitude", "unsigned"]
@@ -71,7 +72,7 @@ class Register:
     def __post_init__(self) -> None:
         if not NARROWEST <= self.bits <= WIDEST - self.unsigned:
             raise UsageError(
-                f"an inner register of {self.bits} bits",
+                f"an inner register of {plural(self.bits, 'bit')}",
                 f"Widths from {NARROWEST} to {WIDEST - self.unsigned} are possible.",
             )
         if self.unsigned and effect_of(self.overflow).is_symmetric:

@@ -30,7 +30,7 @@ from tracer.accumulators.spec.float_accumulator import FloatAccumulator
 from tracer.accumulators.spec.orders import Order, Runtime, Sequential, Terms, named, shifts
 from tracer.errors import UsageError
 from tracer.support.types import Array
-from tracer.text import brief, suggest
+from tracer.text import brief, plural, suggest
 
 CHANNEL_WIDTHS = r"[0-9]{1,4}(?:/[0-9]{1,4})*"
 _ROUNDINGS = get_args(RoundingName)
@@ -232,7 +232,7 @@ class Accumulator:
         width = whole_number(f"the width of {what}", bits)
         if not NARROWEST <= width <= self.widest:
             raise UsageError(
-                f"{what} of {width} bits",
+                f"{what} of {plural(width, 'bit')}",
                 f"Widths from {NARROWEST} to {self.widest} are possible with '{self.convention}'.",
             )
         return width

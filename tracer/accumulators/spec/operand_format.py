@@ -11,6 +11,7 @@ from tracer.accumulators.spec import check_word, float_accumulator, signed_range
 from tracer.errors import InputError, UsageError
 from tracer.interpreter.numeric.tensors import apply
 from tracer.support.types import Array
+from tracer.text import plural
 
 _WIDEST_OPERAND = 32
 """Bits of an operand: a product of two must fit 64."""
@@ -34,7 +35,8 @@ class FixedPoint:
     def __post_init__(self) -> None:
         if not 2 <= self.bits <= _WIDEST_OPERAND:
             raise UsageError(
-                f"a fixed-point number of {self.bits} bits", f"It has from 2 to {_WIDEST_OPERAND}."
+                f"a fixed-point number of {plural(self.bits, 'bit')}",
+                f"It has from 2 to {_WIDEST_OPERAND}.",
             )
         if abs(self.fraction) > _MOST_FRACTION_BITS:
             raise UsageError(

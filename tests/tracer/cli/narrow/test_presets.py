@@ -36,6 +36,14 @@ def test_without_a_terminal_each_preset_is_one_line(capfd, monkeypatch):
             assert text in lines[name]
 
 
+@pytest.mark.parametrize("unread", [["--json"], ["--csv"], ["-o", "list.json"]])
+def test_the_list_refuses_formats_that_it_does_not_have(unread, capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capfd, "--list-accumulators", *unread)
+    assert (code, out, list(tmp_path.iterdir())) == (2, "", [])
+    assert f"reads no {unread[0]}" in err
+
+
 def test_a_preset_runs_a_model(model, file, capfd, tmp_path):
     rows = nodes(capfd, model, "--accumulator", "fbgemm-acc16", "--inputs", file)
     narrow = [row for row in rows.values() if row.get("bits_guaranteed_inner")]
