@@ -41,7 +41,7 @@ from tracer.records.whatif import REFERENCE_BITS, Pins, Variant
 from tracer.scaling.pool import Pool
 from tracer.storage.whatif_file import KeptShards, ShardFile, WhatIfFile
 from tracer.support.temporary import TemporaryFolder
-from tracer.text import brief, plural, suggest
+from tracer.text import suggest
 from tracer.whatif import criteria, runtime_orders
 from tracer.whatif.evaluation import EvaluationCache, Evaluator
 from tracer.whatif.options import WhatIfOptions
@@ -479,12 +479,7 @@ def read_widths(widths: str | Sequence[int]) -> WidthPlan:
         parts.setdefault(pattern, []).append((entry, range(first, last + 1, step)))
     merged = []
     for pattern, entries in parts.items():
-        listed = [bits for _, part in entries for bits in part]
-        values = set(listed)
-        if len(values) < len(listed):
-            twice = next(bits for bits in listed if listed.count(bits) > 1)
-            what = f"accumulator '{brief(text)}': {plural(twice, 'bit')} twice"
-            raise UsageError(what, "Give each width once.")
+        values = {bits for _, part in entries for bits in part}
         texts = ",".join(entry for entry, _ in entries)
         merged.append(policies.Entry(pattern, tuple(sorted(values)), texts))
     return WidthPlan(tuple(merged))
