@@ -45,8 +45,6 @@ def main(capfd, *arguments):
         (("extract", LENET, "--node", "c", "-o", "p", "--ort", "1.20.1"), "--ort is for"),
         (("extract", LENET, "--node", "c", "-o", "p", "--by", "3%"), "--by is for --fault slower"),
         (("extract", LENET, "--fault", "wrong", "-o", "p.py", "--accumulator", "9"), "overflow"),
-        (("whatif", INT8, "--accumulator", "18,18", "--data", "digits"), "18 bits twice"),
-        (("whatif", INT8, "--accumulator", "16:20,18", "--data", "digits"), "18 bits twice"),
     ],
 )
 def test_an_option_that_would_not_be_read_is_refused(arguments, told, capfd):
