@@ -105,8 +105,7 @@ def cost(
     """
     adds_of = counting.find_convention(convention)
     repeats, notes = executions_per_run(typed.model, typed.facts, calls or {})
-    signatures = [op.signature for op in typed.operations]
-    rows = _rows_of_nodes(typed, signatures, repeats)
+    rows = _rows_of_nodes(typed, repeats)
     weights = parameters.owned(typed.operations, typed.sources)
     notes += parameters.of_idle(weights, {key for key, times in repeats.items() if not times})
     work: dict[_Calls, tuple[int | None, ...]] = {
@@ -151,17 +150,13 @@ def cost(
     return Cost(table, totals, unknown, _causes(typed, reasons), notes, repeats, has_open_shapes)
 
 
-def _rows_of_nodes(
-    typed: TypedModel,
-    signatures: Sequence[counting.Signature | None],
-    repeats: Mapping[str, float],
-) -> dict[str, _Calls]:
+def _rows_of_nodes(typed: TypedModel, repeats: Mapping[str, float]) -> dict[str, _Calls]:
     """Returns the executions of every node, by key; of nodes with one signature once."""
     rows: dict[str, _Calls] = {}
     alike: dict[tuple[float, counting.Signature], _Calls] = {}
     looked_up, varying = typed.facts.looked_up, typed.types.varying
-    for op, signature in zip(typed.operations, signatures, strict=True):
-        key = op.node.key
+    for op in typed.operations:
+        key, signature = op.node.key, op.signature
         times = repeats[key]
         calls = None if signature is None or key in varying else alike.get((times, signature))
         if calls is None:
