@@ -15,7 +15,7 @@ from graphlib import TopologicalSorter
 
 import pandas as pd
 
-from tracer.analyzers.cost.count import LARGEST, Bytes, total
+from tracer.analyzers.cost.count import LARGEST, Bytes
 from tracer.analyzers.cost.typed_model import TypedModel
 from tracer.graph.model import Address, Dataflow, Node, Scope
 from tracer.records.trace import Run
@@ -37,14 +37,13 @@ def memory(
     live: dict[str, Bytes] = {}
     for scope in typed.model.scopes:  # a body after the one around it
         if scope.owner is not None:
-            written = total(
-                typed.facts.operand(name, scope.owner.scope) for name in scope.owner.outputs if name
-            )
+            written = typed.facts.nbytes(scope.owner.outputs, scope.owner.scope)
             beside = live[scope.owner.key]
             around[scope.path] = None if beside is None or written is None else beside - written
         live |= _live(typed, scope, graphs.get(scope.path, ()), last, around[scope.path])
-    outputs = [total(op.outputs()) for op in typed.operations]
-    keys = [node.key for node in typed.model.nodes]
+    nodes, nbytes = typed.model.nodes, typed.facts.nbytes
+    outputs = [nbytes(node.outputs, node.scope) for node in nodes]
+    keys = [node.key for node in nodes]
     table = pd.DataFrame(
         {
             "output_bytes": pd.array(outputs, dtype="Int64"),
@@ -79,11 +78,13 @@ def _last_needed(typed: TypedModel, graphs: Mapping[str, Sequence[Node]]) -> dic
     last: dict[Address, int] = {}
     viewed = typed.aliases.viewed
     for tensor, nodes in typed.flow.readers.items():
-        root = viewed.get(tensor, tensor)
+        root, end = viewed.get(tensor, tensor), -1
         for node in nodes:
             while node.scope.path != root[0] and node.scope.owner is not None:
                 node = node.scope.owner
-            last[root] = max(last.get(root, -1), position[node.key])
+            at = position[node.key]
+            end = at if at > end else end
+        last[root] = max(last.get(root, -1), end)
     for result in typed.flow.results:
         root = viewed.get(result, result)
         last[root] = len(graphs.get(root[0], ())) - 1
@@ -110,7 +111,7 @@ def _live(
     for tensor, first in born.items():
         if not tensor[1] or tensor in constant or tensor in viewed:
             continue  # it has no bytes of its own
-        size = typed.facts.operand(tensor[1], scope).nbytes
+        size = typed.facts.nbytes((tensor[1],), scope)
         which, amount = (unknown, 1) if size is None else (change, size)
         which[first] += amount
         which[max(first, last.get(tensor, first)) + 1] -= amount

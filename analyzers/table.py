@@ -49,21 +49,22 @@ def node_table(
     missing values.
     """
     nodes = model.nodes
+    texts: dict[tuple[int, ...], str] = {}
     columns = {
         "index": [node.index for node in nodes],
         "op_type": [node.op_type for node in nodes],
         "domain": [node.domain for node in nodes],
         "module": [node.module for node in nodes],
         "source": [node.source for node in nodes],
-        "input_shapes": [_shapes(node.inputs, node, types) for node in nodes],
-        "output_shapes": [_shapes(node.outputs, node, types) for node in nodes],
+        "input_shapes": [_shapes(node.inputs, node, types, texts) for node in nodes],
+        "output_shapes": [_shapes(node.outputs, node, types, texts) for node in nodes],
     }
     keys = [node.key for node in nodes]
     identity = pd.DataFrame(columns, index=pd.Index(keys, dtype="object"))
     known = set(identity.index)
     extra = list(dict.fromkeys(key for part in parts for key in part.index if key not in known))
     rows = pd.Index([*identity.index, *extra], dtype="object")
-    table = pd.concat([part.reindex(rows) for part in (identity, *parts)], axis=1)
+    table = pd.concat([_in_rows(part, rows) for part in (identity, *parts)], axis=1)
     table["node"] = table.index
     if run is not None:
         table = table.assign(**run.key)
@@ -77,6 +78,10 @@ def node_table(
                 table.at[key, "output_shapes"] = ", ".join(map(str, kernel.output_types))
                 table.at[key, "arena_bytes"] = kernel.arena_bytes
     return typed_table(table)
+
+
+def _in_rows(part: pd.DataFrame, rows: pd.Index[str]) -> pd.DataFrame:
+    return part.set_axis(rows) if part.index.equals(rows) else part.reindex(rows)
 
 
 def own_rows(trace: Trace, run: Run) -> pd.DataFrame:
@@ -107,8 +112,16 @@ def of_batch(nodes: pd.DataFrame, batch: int | None) -> pd.Series[bool]:
     return same.fillna(False).astype(bool)
 
 
-def _shapes(names: Sequence[str], node: Node, types: TensorTypes) -> str:
-    return ", ".join([str(types.of(name, node.scope) or "?") for name in names if name])
+def _shapes(
+    names: Sequence[str], node: Node, types: TensorTypes, texts: dict[tuple[int, ...], str]
+) -> str:
+    """Returns the types of tensors; `texts` has what earlier nodes with the same types have."""
+    kinds = [types.of(name, node.scope) for name in names if name]
+    key = tuple(map(id, kinds))
+    text = texts.get(key)
+    if text is None:
+        text = texts[key] = ", ".join([str(kind or "?") for kind in kinds])
+    return text
 
 
 _STATISTICS = {

@@ -7,6 +7,7 @@ arithmetic`. A view costs nothing. Unknown work is missing and listed, never zer
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
@@ -76,7 +77,7 @@ class Cost:
         return (*self.notes, *unknown)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Row:
     """One execution of a node; None is unknown. `open` is the tensor whose shape it needs."""
 
@@ -104,11 +105,20 @@ def cost(
     """
     adds_of = counting.find_convention(convention)
     repeats, notes = executions_per_run(typed.model, typed.facts, calls or {})
-    rows = {op.node.key: _rows(op, repeats[op.node.key]) for op in typed.operations}
+    rows = _rows_of_nodes(typed, repeats)
     weights = parameters.owned(typed.operations, typed.sources)
     notes += parameters.of_idle(weights, {key for key, times in repeats.items() if not times})
-    sums = [_values(calls, adds_of, weights[key]) for key, calls in rows.items()]
-    columns = {name: [row[i] for row in sums] for i, name in enumerate(COLUMNS)}
+    work: dict[_Calls, tuple[int | None, ...]] = {
+        calls: _work(calls, adds_of) for calls in set(rows.values())
+    }
+    # rows of the table that are equal: most nodes of a large model repeat some others
+    places: dict[tuple[int | None, ...], int] = {}
+    place_of = [
+        places.setdefault(_values(work[calls], weights[key]), len(places))
+        for key, calls in rows.items()
+    ]
+    columns = {name: [row[i] for row in places] for i, name in enumerate(COLUMNS)}
+    counts = Counter(place_of)
     reasons = {
         key: (row.reason, row.open)
         for key, calls in rows.items()
@@ -119,19 +129,44 @@ def cost(
     # the sums of what is known; a weight that several nodes share counts once
     totals: dict[str, int | float | None] = {}
     for name, values in columns.items():
-        known = [value for value in values if value is not None]
+        known = [value * counts[at] for at, value in enumerate(values) if value is not None]
         totals[name] = sum(known) if known or not values else None
     every = parameters.united(weights.values())
     totals["params"], totals["param_bytes"] = parameters.size(every), parameters.nbytes(every)
-    complete = [row for row in _flops_and_bytes(columns) if None not in row]
-    whole = [sum(filter(None, column)) for column in zip(*complete, strict=True)]
+    complete = [
+        [value * counts[at] for value in row if value is not None]
+        for at, row in enumerate(_flops_and_bytes(columns))
+        if None not in row
+    ]
+    whole = [sum(column) for column in zip(*complete, strict=True)]
     totals["intensity"] = _intensity(*whole) if complete else None
-    data = {name: pd.array(values, dtype="Int64") for name, values in columns.items()}
+    data = {
+        name: pd.array(values, dtype="Int64").take(place_of) for name, values in columns.items()
+    }
     table = pd.DataFrame(data, index=pd.Index(tuple(rows), name="node", dtype="object"))
     intensities = [_intensity(*row) for row in _flops_and_bytes(columns)]
-    table["intensity"] = pd.array(intensities, dtype="Float64")
+    table["intensity"] = pd.array(intensities, dtype="Float64").take(place_of)
     has_open_shapes = any(name is not None for _, name in reasons.values())
     return Cost(table, totals, unknown, _causes(typed, reasons), notes, repeats, has_open_shapes)
+
+
+def _rows_of_nodes(typed: TypedModel, repeats: Mapping[str, float]) -> dict[str, _Calls]:
+    """Returns the executions of every node, by key; of nodes with one signature once."""
+    rows: dict[str, _Calls] = {}
+    alike: dict[tuple[float, counting.Signature], _Calls] = {}
+    looked_up, varying = typed.facts.looked_up, typed.types.varying
+    for op in typed.operations:
+        key, signature = op.node.key, op.signature
+        times = repeats[key]
+        calls = None if signature is None or key in varying else alike.get((times, signature))
+        if calls is None:
+            before = len(looked_up)
+            calls = _rows(op, times)
+            is_shared = len(looked_up) == before and all(row.count is not None for _, row in calls)
+            if is_shared and signature is not None and key not in varying:
+                alike[times, signature] = calls
+        rows[key] = calls
+    return rows
 
 
 def _rows(op: counting.Operation, repeats: float) -> _Calls:
@@ -174,10 +209,14 @@ def _row(op: counting.Operation, repeats: float) -> _Row:
     return _Row(count, "", read, written)
 
 
-def _values(
-    calls: _Calls, adds_of: counting.Convention, weights: parameters.Weights
-) -> tuple[int | None, ...]:
-    """Sums the work and the bytes of all executions; the weights count once."""
+def _values(work: tuple[int | None, ...], weights: parameters.Weights) -> tuple[int | None, ...]:
+    """Returns the columns of a node of this work; the weights count once."""
+    sizes = (parameters.size(weights), parameters.nbytes(weights)) if weights else (0, 0)
+    return (*work[: len(WORK)], *sizes, *work[len(WORK) :])
+
+
+def _work(calls: _Calls, adds_of: counting.Convention) -> tuple[int | None, ...]:
+    """Sums the work and the bytes of all executions."""
     parts: list[tuple[int | None, ...]] = []
     for repeats, row in calls:
         count = row.count
@@ -186,9 +225,7 @@ def _values(
             work = (count.macs, adds_of(count), count.macs + count.muls, count.flops)
         values = (*work, row.read, row.written)
         parts.append(values if repeats == 1 else tuple(_times(value, repeats) for value in values))
-    sums = [counting.known_sum(column) for column in zip(*parts, strict=True)]
-    sizes = (parameters.size(weights), parameters.nbytes(weights)) if weights else (0, 0)
-    return (*sums[: len(WORK)], *sizes, *sums[len(WORK) :])
+    return tuple([counting.known_sum(column) for column in zip(*parts, strict=True)])
 
 
 def _times(value: int | None, repeats: float) -> int | None:

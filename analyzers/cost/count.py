@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import add
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 import onnx
 import onnx.numpy_helper
@@ -136,6 +137,9 @@ class Operand(NamedTuple):
         return self.known_size
 
 
+Bytes = int | None
+
+
 def operand(name: str, tensor: TensorType) -> Operand:
     """Returns the tensor `name` of this type."""
     shape = tensor.concrete
@@ -156,7 +160,11 @@ class Facts:
     """The Constant node behind each name that has one."""
     own_rules: Mapping[tuple[str, str], Callable[..., object]] = field(default_factory=dict)
     """The counting rules of the user's own operators, by domain and name."""
+    looked_up: list[Address] = field(default_factory=list)
+    """Every tensor whose values were asked for."""
     _operands: dict[Address, Operand] = field(default_factory=dict)
+    _sizes: dict[int, Bytes] = field(default_factory=dict)
+    """The bytes of tensors by the identity of their type, which `types` keeps."""
 
     def operand(self, name: str, scope: Scope) -> Operand:
         """Returns the tensor that `name` means in `scope`."""
@@ -169,8 +177,19 @@ class Facts:
             )
         return found
 
+    def nbytes(self, names: Iterable[str], scope: Scope) -> Bytes:
+        """Returns the bytes of all these tensors, or None if one is unknown."""
+        known: list[Bytes] = []
+        for name in filter(None, names):
+            kind = self.types.of(name, scope)
+            if id(kind) not in self._sizes:
+                self._sizes[id(kind)] = self.operand(name, scope).nbytes
+            known.append(self._sizes[id(kind)])
+        return known_sum(known)
+
     def value(self, name: str, scope: Scope) -> np.ndarray | None:
         """Returns the values of a constant; None if they depend on data, or are not in the file."""
+        self.looked_up.append((scope.path, name))
         weight = self.types.weight(name, scope)
         if weight is None:
             computed = self.types.value(name, scope)
@@ -193,12 +212,14 @@ class Facts:
         return None
 
 
+Signature: TypeAlias = tuple[Any, ...]
+_LARGE = 2000
+"""Bytes of a node from which its signature takes longer than its rule: it has bodies, or tables."""
 _ABSENT = onnx.AttributeProto()
 """Stands for an attribute that is left out: its lists are empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     """A node with typed operands; reading an unknown fact raises UnknownWorkError."""
 
     node: Node
@@ -217,7 +238,24 @@ class Operation:
     def with_types(self, types: Mapping[str, TensorType]) -> "Operation":
         """Returns the operation in calls with other types of its tensors, by name."""
         own = {(self.node.scope.path, name): operand(name, kind) for name, kind in types.items()}
-        return replace(self, facts=replace(self.facts, _operands=own))
+        return Operation(self.node, replace(self.facts, _operands=own))
+
+    @property
+    def signature(self) -> Signature | None:
+        """Equal for nodes that have one work and one traffic, if no values tell them apart.
+
+        None where it is not worth the time, and for the user's own operators.
+        """
+        node, types, proto = self.node, self.facts.types, self.node.proto
+        attributes = proto.attribute
+        large = attributes and proto.ByteSize() > _LARGE
+        if large or (node.domain, node.op_type) in self.facts.own_rules:
+            return None
+        reads = node.inputs
+        kinds = [id(types.of(name, node.scope)) if name else 0 for name in reads + node.outputs]
+        same = () if len(set(reads)) == len(reads) else tuple(map(reads.index, reads))
+        settings = tuple([each.SerializeToString() for each in attributes]) if attributes else ()
+        return node.op_type, node.domain, len(reads), *kinds, same, settings
 
     def has(self, index: int) -> bool:
         """Returns whether the optional input at `index` is present."""
@@ -304,7 +342,6 @@ def facts_of(model: Model, types: TensorTypes) -> Facts:
     return Facts(types, model.opsets, constants, model.operators.rules)
 
 
-Bytes = int | None
 Traffic = Callable[[Operation], tuple[Bytes, Bytes]]
 """Returns bytes read and bytes written by one execution; None is unknown."""
 

@@ -1,12 +1,12 @@
 """Certificates: what they cover, when they are refused, and that they notice any change."""
 
 import json
-from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from msgspec import structs
 from onnx import numpy_helper
 
 from tracer import __version__
@@ -182,5 +182,5 @@ def test_a_policy_comes_back_by_the_keys_of_nodes_alone():
     again = Certificate.from_json(certificate(loaded, data, tallies, policy).to_json()).policy()
     assert again.assign(loaded.nodes) == policy.assign(loaded.nodes)
     (node,) = loaded.nodes
-    alike = replace(node, key=f"{node.key}_1", op_type=node.key)
+    alike = structs.replace(node, key=f"{node.key}_1", op_type=node.key)
     assert list(again.assign([node, alike])) == [node.key]

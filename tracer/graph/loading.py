@@ -63,7 +63,8 @@ def load(path: str | Path) -> Model:
     valid ONNX model.
     """
     file = find(Path(path))
-    return inlined(read(file), file, sha256(file))
+    proto, accepted = _opened(file)
+    return inlined(proto, file, sha256(file), accepted)
 
 
 def read(file: Path) -> onnx.ModelProto:
@@ -71,6 +72,11 @@ def read(file: Path) -> onnx.ModelProto:
 
     Raises ModelError as `load` does.
     """
+    return _opened(file)[0]
+
+
+def _opened(file: Path) -> tuple[onnx.ModelProto, bool]:
+    """Returns the checked model in a file, and whether onnx's checker accepts it as it is."""
     validation.check_format(file)
     with file.open("rb") as stream:
         is_packed = stream.read(len(_GZIP)) == _GZIP
@@ -90,20 +96,18 @@ def read(file: Path) -> onnx.ModelProto:
         )
     validation.check_declarations(proto, str(file))
     if not is_packed:
-        validation.check_proto(proto, str(file), file)
-        return proto
+        return proto, validation.check_proto(proto, str(file), file)
     if stored_weights.has_external_data(proto):
         raise ModelError(f"{file}: its weights are in other files", "Unpack it next to them first.")
-    validation.check_proto(proto, str(file))
-    return proto
+    return proto, validation.check_proto(proto, str(file))
 
 
 def from_proto(proto: onnx.ModelProto, name: str = validation.IN_MEMORY) -> Model:
     """Checks a model in memory, which errors call `name`. Raises ModelError as `load` does."""
     validation.check_declarations(proto, name)
-    validation.check_proto(proto, name)
+    accepted = validation.check_proto(proto, name)
     digest = hashlib.sha256(encoded(proto, name, sorted_maps=True)).hexdigest()
-    return inlined(proto, None, digest)
+    return inlined(proto, None, digest, accepted)
 
 
 def find(path: Path) -> Path:
@@ -132,10 +136,15 @@ def find(path: Path) -> Path:
     raise ModelError(f"{path}: the folder {problem}", "Name the model, or call it model.onnx.")
 
 
-def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
-    """Returns a Model with local functions inlined; calls and element types are checked."""
+def inlined(
+    proto: onnx.ModelProto, path: Path | None, sha256: str, accepted: bool = False
+) -> Model:
+    """Returns a Model with local functions inlined; calls and element types are checked.
+
+    `accepted` is what `validation.check_proto` returns.
+    """
     check_calls(proto, str(path) if path is not None else validation.IN_MEMORY)
-    proto, notes = validation.repaired(proto)
+    proto, notes = validation.repaired(proto, accepted)
     flat = proto
     if not proto.functions:
         keys = expanded_keys(proto)
@@ -147,10 +156,10 @@ def inlined(proto: onnx.ModelProto, path: Path | None, sha256: str) -> Model:
         # A function of another opset than the model's cannot be inlined and stays a call.
         remaining = {(f.domain, f.name, f.overload) for f in flat.functions}
         gone = [f for f in proto.functions if (f.domain, f.name, f.overload) not in remaining]
-        expanded = tuple(expansion(proto, gone))
-        for node, (_, around) in zip(node_protos(flat.graph), expanded, strict=True):
+        expanded = expansion(proto, gone)
+        for node, around in zip(node_protos(flat.graph), expanded.values(), strict=True):
             provenance.inherit(node, around)  # module and source line of the calls
-        keys = tuple(key for key, _ in expanded)
+        keys = tuple(expanded)
     model = Model(flat, path, sha256, keys, notes=notes)
     element_types.check(model)
     listed = stored_weights.overridable(model)

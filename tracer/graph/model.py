@@ -15,6 +15,7 @@ from typing import Any
 
 import onnx
 from google.protobuf.message import EncodeError, Message
+from msgspec import Struct
 
 from tracer.errors import LimitError
 from tracer.graph import operators, provenance, user_operators
@@ -47,8 +48,7 @@ class Scope:
             scope = scope.parent
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):  # there are many: a dataclass takes ten times as long to make
     """One operator of the user's graph.
 
     `inputs` and `outputs` name tensors; '' is an optional one that is left out. A node of a body
@@ -59,12 +59,15 @@ class Node:
     index: int
     op_type: str
     domain: str
-    proto: onnx.NodeProto = field(repr=False)
-    scope: Scope = field(repr=False)
+    proto: onnx.NodeProto
+    scope: Scope
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     module: str | None = None
     source: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Node({self.key!r}, {self.qualified_type}, {self.inputs} -> {self.outputs})"
 
     @property
     def qualified_type(self) -> str:
@@ -293,36 +296,36 @@ def expanded_keys(proto: onnx.ModelProto) -> tuple[str, ...]:
     A key is the node's name if it is unique in its graph, else `OpType_<index>`. The keys of its
     outer nodes precede it: `call/inner`, and `If_3.then_branch/inner` for a body.
     """
-    return tuple(key for key, _ in expansion(proto, ()))
+    return tuple(expansion(proto, ()))
 
 
 def expansion(
     proto: onnx.ModelProto, functions: Sequence[onnx.FunctionProto]
-) -> Iterator[tuple[str, tuple[onnx.NodeProto, ...]]]:
-    """Yields the key of every node, and the function calls around it, innermost first.
+) -> dict[str, tuple[onnx.NodeProto, ...]]:
+    """Returns the function calls around every node, innermost first, by its key.
 
     Calls of `functions` are expanded in place.
     """
     called = {signature(function): function.node for function in functions}
-    taken: set[str] = set()
+    around: dict[str, tuple[onnx.NodeProto, ...]] = {}
 
     def expand(
         nodes: Sequence[onnx.NodeProto], path: str, calls: tuple[onnx.NodeProto, ...]
-    ) -> Iterator[tuple[str, tuple[onnx.NodeProto, ...]]]:
+    ) -> None:
         for node, name in zip(nodes, _unique_names(nodes), strict=True):
             key = path + name
             body = called.get(signature(node)) if called else None
             if body is not None:
-                yield from expand(body, f"{key}/", (node, *calls))
+                expand(body[:], f"{key}/", (node, *calls))
                 continue
-            while key in taken:  # a name equal to the path of another node
+            while key in around:  # a name equal to the path of another node
                 key += "_"
-            taken.add(key)
-            yield key, calls
+            around[key] = calls
             for attribute, graph in bodies(node):
-                yield from expand(graph.node, f"{key}.{attribute}/", calls)
+                expand(graph.node[:], f"{key}.{attribute}/", calls)
 
-    return expand(proto.graph.node, "", ())
+    expand(proto.graph.node[:], "", ())
+    return around
 
 
 def signature(called: onnx.NodeProto | onnx.FunctionProto) -> tuple[str, str, str]:
@@ -333,6 +336,8 @@ def signature(called: onnx.NodeProto | onnx.FunctionProto) -> tuple[str, str, st
 
 def _unique_names(nodes: Sequence[onnx.NodeProto]) -> list[str]:
     given = [node.name for node in nodes]
+    if len({*given, ""}) > len(given):
+        return given
     own = {name for name, count in Counter(given).items() if count == 1 and name}
     taken = set(own)
     names = []
@@ -380,19 +385,13 @@ def _walk(scope: Scope, keys: Iterator[tuple[int, str]], scopes: list[Scope]) ->
     """Yields the nodes of a graph and of its bodies; adds the bodies to `scopes`."""
     owner = scope.owner
     for proto, (index, key) in zip(scope.graph.node[:], keys, strict=False):
-        module, source = provenance.module_of(proto), provenance.source_of(proto)
-        node = Node(
-            key=key,
-            index=index,
-            op_type=proto.op_type,
-            domain=canonical_domain(proto.domain),
-            proto=proto,
-            scope=scope,
-            inputs=tuple(proto.input[:]),
-            outputs=tuple(proto.output[:]),
-            module=owner.module if owner and module is None else module,
-            source=owner.source if owner and source is None else source,
-        )
+        module, source = provenance.origin_of(proto)
+        if owner is not None:
+            module = owner.module if module is None else module
+            source = owner.source if source is None else source
+        domain, reads, writes = proto.domain, tuple(proto.input[:]), tuple(proto.output[:])
+        domain = canonical_domain(domain) if domain else ""
+        node = Node(key, index, proto.op_type, domain, proto, scope, reads, writes, module, source)
         yield node
         for attribute, graph in bodies(proto):
             scopes.append(Scope(graph, scope, node, f"{key}.{attribute}"))

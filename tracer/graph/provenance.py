@@ -80,6 +80,13 @@ def module_of(node: onnx.NodeProto) -> str | None:
     return path or None
 
 
+def origin_of(node: onnx.NodeProto) -> tuple[str | None, str | None]:
+    """Returns module and source line of a node."""
+    if not node.metadata_props and "/" not in node.name:  # most nodes that no exporter describes
+        return None, None
+    return module_of(node), source_of(node)
+
+
 def source_of(node: onnx.NodeProto) -> str | None:
     """Returns the `file.py:line` that created the node, relative to the working directory.
 

@@ -63,6 +63,9 @@ class TensorTypes:
 
     def of(self, name: str, scope: Scope) -> TensorType | None:
         """Returns the type of the tensor that `name` means in `scope`, or None if unknown."""
+        if scope.parent is None:  # most tensors
+            of_graph = self.tensors.get(scope.path)
+            return None if of_graph is None else of_graph.get(name)
         return _resolved(self.tensors, name, scope)
 
     def weight(self, name: str, scope: Scope) -> onnx.TensorProto | None:
@@ -94,8 +97,8 @@ class TensorTypes:
 def _resolved(by_path: Mapping[str, Mapping[str, _T]], name: str, scope: Scope) -> _T | None:
     outer: Scope | None = scope
     while outer is not None:
-        found = by_path.get(outer.path, {}).get(name)
-        if found is not None:
+        of_graph = by_path.get(outer.path)
+        if of_graph is not None and (found := of_graph.get(name)) is not None:
             return found
         outer = outer.parent
     return None
@@ -133,6 +136,7 @@ def _inferred(model: Model, skeleton: onnx.ModelProto) -> TensorTypes:
             break
     tensors: dict[str, Mapping[str, TensorType]] = {}
     known: dict[bytes, TensorType | None] = {}  # one object each: there are many equal protobufs
+    stored: dict[TensorType, TensorType] = {}
     for path, graph in _with_paths(model, inferred.graph):
         types: dict[str, TensorType] = {}
         for value in (*graph.value_info, *graph.output, *graph.input):
@@ -143,7 +147,8 @@ def _inferred(model: Model, skeleton: onnx.ModelProto) -> TensorTypes:
             if kind is not None:
                 types[value.name] = kind
         for weight in graph.initializer:
-            types[weight.name] = tensor_type.from_initializer(weight)
+            kind = tensor_type.from_initializer(weight)
+            types[weight.name] = stored.setdefault(kind, kind)
         for sparse in graph.sparse_initializer:
             dtype = tensor_type.dtype_name(sparse.values.data_type)
             types[sparse.values.name] = TensorType(dtype, tuple(sparse.dims))

@@ -13,6 +13,7 @@ from copy import deepcopy
 from heapq import heapify, heappop, heappush
 from itertools import chain
 from pathlib import Path
+from typing import TypeAlias
 
 import onnx
 from onnx.external_data_helper import uses_external_data
@@ -44,6 +45,7 @@ the process where they are far outside; of `num_outputs` it makes a list."""
 _PLACES, _DIGITS = ("offset", "length"), 18
 """What says where external data are in their file, and the most digits of it."""
 _REPAIR = "Export the model again, or repair the graph."
+_References: TypeAlias = list[tuple[onnx.NodeProto, onnx.AttributeProto]]
 IN_MEMORY = "<model in memory>"
 """The name, in messages, of a model that is not from a file."""
 _FAILURES = (onnx.checker.ValidationError, ValueError, RuntimeError, OSError)
@@ -107,8 +109,10 @@ def check_format(file: Path) -> None:
         )
 
 
-def check_proto(proto: onnx.ModelProto, name: str = IN_MEMORY, file: Path | None = None) -> None:
-    """Raises ModelError for a model that neither onnx's checker nor runtimes accept.
+def check_proto(proto: onnx.ModelProto, name: str = IN_MEMORY, file: Path | None = None) -> bool:
+    """Returns whether onnx's checker accepts a model as it is.
+
+    Raises ModelError for a model that neither the checker nor runtimes accept.
 
     `file` has `proto`, if it is not in memory: onnx reads models beyond protobuf's 2 GB by path.
     What runtimes accept and the checker does not is in `_ACCEPTED`. For that a copy is checked,
@@ -120,7 +124,7 @@ def check_proto(proto: onnx.ModelProto, name: str = IN_MEMORY, file: Path | None
     try:
         with activity.doing(name, f"onnx {onnx.__version__} checked the model"):
             onnx.checker.check_model(checked)
-        return
+        return True
     except _FAILURES as error:
         if not str(error).startswith(_ACCEPTED):
             raise _invalid(name, proto, error) from error
@@ -149,6 +153,7 @@ def check_proto(proto: onnx.ModelProto, name: str = IN_MEMORY, file: Path | None
         onnx.checker.check_model(encoded(copy, name))
     except _FAILURES as error:
         raise _invalid(name, copy, error) from error
+    return False
 
 
 def check_declarations(proto: onnx.ModelProto, name: str) -> None:
@@ -156,27 +161,26 @@ def check_declarations(proto: onnx.ModelProto, name: str) -> None:
     with locate_errors(name):
         _check_names("the model", (entry.domain for entry in proto.opset_import))
         _check_metadata("the model", (*proto.metadata_props, *proto.graph.metadata_props))
-        _check_graph(proto.graph)
-        for node in node_protos(proto.graph):
-            for attribute in node.attribute:
-                if attribute.ref_attr_name:
-                    raise ModelError(
-                        f"attribute '{attribute.name}' of node '{node.name}' ({node.op_type}) "
-                        f"refers to the attribute '{attribute.ref_attr_name}' of a function",
-                        f"Only nodes of functions may. {_REPAIR}",
-                    )
+        for node, attribute in _check_graph(proto.graph)[:1]:
+            raise ModelError(
+                f"attribute '{attribute.name}' of node '{node.name}' ({node.op_type}) "
+                f"refers to the attribute '{attribute.ref_attr_name}' of a function",
+                f"Only nodes of functions may. {_REPAIR}",
+            )
         for function in proto.functions:
             names = (function.name, function.domain, *function.input, *function.output)
             _check_names("a function", names)
             _check_nodes(function.node)
 
 
-def repaired(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+def repaired(proto: onnx.ModelProto, accepted: bool) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """Returns `proto`, or a repaired copy, and notes of what was assumed.
 
     The copy is sorted, imports QONNX's domain, and leaves an input's size open where 0 is declared:
     some exporters write 0 for an unknown size, and runtimes would take no other. A matrix of
-    weights without a row or a column shows that a size of 0 is meant.
+    weights without a row or a column shows that a size of 0 is meant. `accepted` is what
+    `check_proto` returns: the checker looks at imports and at the order, if not at what bodies
+    return.
     """
     weights = {weight.name for weight in proto.graph.initializer}
     means_zero = any(len(each.dims) > 1 and 0 in each.dims for each in proto.graph.initializer)
@@ -187,7 +191,9 @@ def repaired(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim)
         if dim.HasField("dim_value") and dim.dim_value == 0 and not means_zero
     ]
-    missing, sorts = missing_qonnx_imports(proto), not is_sorted(proto.graph)
+    missing = () if accepted else missing_qonnx_imports(proto)
+    is_told = accepted and not any(map(bodies, proto.graph.node[:]))
+    sorts = not is_told and not is_sorted(proto.graph)
     if not (empty or missing or sorts):
         return proto, ()
     copy = deepcopy(proto)
@@ -265,7 +271,7 @@ def order_fault(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> 
     return message
 
 
-def _check_graph(graph: onnx.GraphProto) -> None:
+def _check_graph(graph: onnx.GraphProto) -> _References:
     _check_names("a graph", (graph.name,))
     for value in (*graph.input, *graph.output, *graph.value_info):
         _check_names("a tensor", (value.name,))
@@ -289,14 +295,17 @@ def _check_graph(graph: onnx.GraphProto) -> None:
         _check_tensor(what, sparse.values)
         _check_tensor(what, sparse.indices)
         _check_shape(what, sparse.dims)
-    _check_nodes(graph.node)
+    return _check_nodes(graph.node[:])
 
 
-def _check_nodes(nodes: Sequence[onnx.NodeProto]) -> None:
-    names = set(chain.from_iterable(map(_names_of, nodes)))
-    if not (set(map(type, names)) <= {str} and max(map(len, names), default=0) <= _LONGEST_NAME):
-        for index, node in enumerate(nodes):
-            _check_names(f"node {index} of its graph", _names_of(node))
+def _check_nodes(nodes: Sequence[onnx.NodeProto]) -> _References:
+    """Returns the attributes that refer to those of a function, in the order of `node_protos`."""
+    for index, node in enumerate(nodes):
+        # a short node of ASCII has names that are so, and is told in a tenth of the time
+        if node.ByteSize() > _LONGEST_NAME or not node.SerializeToString().isascii():
+            names = [node.name, node.op_type, node.domain, *node.input[:], *node.output[:]]
+            _check_names(f"node {index} of its graph", names)
+    references: _References = []
     for index, node in enumerate(nodes):
         attributes, metadata = node.attribute, node.metadata_props
         if not attributes and not metadata:
@@ -305,12 +314,11 @@ def _check_nodes(nodes: Sequence[onnx.NodeProto]) -> None:
         _check_metadata(what, metadata)
         for attribute in attributes:
             _check_attribute(what, node, attribute)
+            if attribute.ref_attr_name:
+                references.append((node, attribute))
         for _, body in bodies(node):
-            _check_graph(body)
-
-
-def _names_of(node: onnx.NodeProto) -> list[str]:
-    return [node.name, node.op_type, node.domain, *node.input[:], *node.output[:]]
+            references += _check_graph(body)
+    return references
 
 
 def _check_attribute(where: str, node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
