@@ -39,7 +39,7 @@ _CHANGES = {
     "fusions": "fused kernels", "optimization": "other optimisation levels",
     "fixed_dimensions": "fixed dimensions", "folding": "folded shapes", "layout": "other layouts",
     "static_int8": "8-bit integers", "weights_4bit": "4-bit weights",
-    "threads": "other numbers of threads",
+    "threads": "other numbers of threads", "unlisted_weights": "unlisted weights",
 }  # fmt: skip
 """Changes of `tracer tune` that advice names, in words."""
 _OF_THEIR_NODES = {"fusions", "fixed_dimensions", "folding"}
