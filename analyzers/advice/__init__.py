@@ -16,6 +16,7 @@ from tracer.analyzers.grouping import by_node
 from tracer.analyzers.roofline import INT8, arithmetic
 from tracer.analyzers.timing import wall
 from tracer.analyzers.views.text import duration
+from tracer.graph.stored_weights import LISTED_WEIGHTS
 from tracer.records.environment import Peaks
 from tracer.records.trace import Kernel, Run, Trace, plain_cells
 from tracer.text import agree, brief
@@ -87,6 +88,8 @@ class Evidence:
     `energy_share`, their share of the energy.
     `peaks` are None if other programs ran while they were measured: peaks that are too low make
     kernels seem near the roof. Those of a card are left out: rules are about processors.
+    `has_listed_weights` says whether a feed may replace weights, which onnxruntime then does not
+    fuse.
     """
 
     rows: pd.DataFrame
@@ -99,6 +102,7 @@ class Evidence:
     model: str
     cpus: int
     flags: frozenset[str]
+    has_listed_weights: bool
 
     @classmethod
     def of(cls, trace: Trace, run: Run, nodes: pd.DataFrame, with_bounds: bool = False) -> Evidence:
@@ -121,6 +125,7 @@ class Evidence:
             rows, folded[is_bound], float(folded["time_us"].sum()), sums, run, reliable,
             run.optimization or "all", trace.model.name,
             machine.cpu_count, frozenset(machine.cpu_flags),
+            any(LISTED_WEIGHTS in note for note in trace.notes),
         )  # fmt: skip
 
     @property

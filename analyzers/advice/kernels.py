@@ -48,8 +48,7 @@ _EXTENDING = "GroupQueryAttention"
 _PRESENT = slice(1, 3)
 """Its outputs of keys and values."""
 _HEADS = frozenset({"FusedMatMul", "Gemm", "MatMul", "MatMulNBits"})
-_AFTER = frozenset({"Add", "Cast", "Div", "Mul", "Tanh"})
-"""What may follow a head: a bias, a conversion, a scale, a cap."""
+_AFTER = frozenset({"Add", "Cast", "Div", "Mul", "Tanh"})  # a bias, a conversion, a scale, a cap
 
 
 def unfused_activation(evidence: Evidence) -> Advice | None:
@@ -60,20 +59,23 @@ def unfused_activation(evidence: Evidence) -> Advice | None:
     if share < _LEAST["unfused_activation"]:
         return None
     moved = float((rows["gbytes_per_s"] * rows["time_us"]).sum()) * 1e3
-    pairs = Counter(operators for _, operators in separate)
-    pair = pairs.most_common(1)[0][0]
-    remedy = (
-        f"onnxruntime did not fuse {pair} here"
-        if evidence.optimization in _FUSING
-        else f"--optimization all fuses {pair}, unless a tensor in between is an output"
-    )
+    pair = Counter(operators for _, operators in separate).most_common(1)[0][0]
+    is_fusing = evidence.optimization in _FUSING
+    is_listed = evidence.has_listed_weights and _FOLDED in pair
+    remedy = f"onnxruntime did not fuse {pair} here"
+    if is_listed:  # no level folds them
+        remedy = f"weights listed among the inputs keep {pair} apart"
+    elif not is_fusing:
+        remedy = f"--optimization all fuses {pair}, unless a tensor in between is an output"
+    tune = (*["unlisted_weights"] * is_listed, *["optimization"] * (not (is_listed and is_fusing)))
     text = (
         f"unfused activations: {taking(rows)} {share:.1%} of the time as separate kernels and "
-        f"move {moved / 1e6:.3g} MB that a fused kernel does not move: {remedy}"
+        f"{agree(len(rows), 'moves', 'move')} {moved / 1e6:.3g} MB that a fused kernel does not "
+        f"move: {remedy}"
     )
     return Advice(
         "unfused_activation", text, share, keys(rows), {"bytes": moved, "pair": pair},
-        tune=("optimization",), at_most=evidence.at_most_by_settings(),
+        tune=tune, at_most=evidence.at_most_by_settings(),
     )  # fmt: skip
 
 

@@ -73,6 +73,10 @@ def count(call: Count) -> Trace:
 
     The rows of one phase of a language model follow those of another.
     """
+    if call.run and call.inputs is not None:
+        raise UsageError(
+            "--run has random values, and --inputs has those of a file", "Give one of them."
+        )
     phases = Phases.of(call.prefill, call.decode, call.past)
     energy_model = None if call.energy is None else energy_models.find(call.energy)
     loaded = with_overrides(open_subject(call.model), call.inputs)

@@ -1,6 +1,6 @@
 """Makes a network fit narrow accumulators: see `tracer.narrow`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,42 +33,66 @@ from tracer.quantization import bit_reduction
 from tracer.quantization.calibration import CalibrationSamples
 from tracer.quantization.layers import accuracy
 from tracer.records.model_info import ModelInfo
-from tracer.records.transformed import Accuracy, Narrowed, WidthScores, certificate_beside
-from tracer.records.whatif import EnergyBasis, Judgement
+from tracer.records.transformed import (
+    Accuracy,
+    Narrowed,
+    NarrowedNode,
+    WidthScores,
+    certificate_beside,
+)
+from tracer.records.whatif import EnergyBasis, Judgement, known_sum
 from tracer.support.files import check_writable
-from tracer.whatif.criteria import checked_metric, energy_cost, judgement
+from tracer.whatif.criteria import EnergyCost, checked_metric, energy_cost, judgement
 from tracer.whatif.variants import quantized_first
 
 _CONVENTION = "plain"
 
 
-def with_energies(result: Narrowed, wide: Model, dataset: Dataset, energy: EnergyModel) -> Narrowed:
+def with_energies(
+    result: Narrowed, wide: Model, best: attempts.Attempt, dataset: Dataset, energy: EnergyModel
+) -> Narrowed:
     """Returns `result` with the energy of each node for one sample, by the model `energy`.
 
     `wide` is the quantised model. Before, an accumulator has as many bits as the sums of any input
-    need, and no fewer than afterwards; both factors have the types of the graph. Afterwards it has
-    its own width, and activations have the bits that they are rounded to. Raises InputError for a
-    width that the energy model lacks.
+    need, and no fewer than afterwards; both factors have the types of the graph. Afterwards each
+    node that sums in its place in `best` has its own width, and activations have the bits that they
+    are rounded to. Raises InputError for a width that the energy model lacks.
     """
-    entries: tuple[Entry[AnyAccumulator], ...] = tuple(
-        Entry(node.node, Accumulator(node.bits), node.node, exact=True) for node in result.nodes
+
+    def priced(model: Model, bits: Mapping[str, int]) -> EnergyCost:
+        entries: tuple[Entry[AnyAccumulator], ...] = tuple(
+            Entry(name, Accumulator(width), name, exact=True) for name, width in bits.items()
+        )
+        return energy_cost(model, dataset, Policy(entries).assign(model.nodes), energy, _CONVENTION)
+
+    safe = {row.node: max(row.guaranteed_before, row.bits) for row in result.nodes}
+    before = priced(wide, safe)
+    # A centred layer of M rows of K weights has one row more, of ones: sum(x w) is
+    # sum(x (w - mean)) + mean sum(x), so that K M products and sums become K (M + 1).
+    rows = {name: row for row in result.nodes for name in best.sums_of(row.node)}
+    own = {name: row.bits for name, row in rows.items()}
+    after = priced(loading.from_proto(best.proto), own)
+    given = zip(after.work.nodes, after.work.operand_bits.tolist(), strict=True)
+    operand_bits = np.array([rows[name].activation_bits or bits for name, bits in given], float)
+    after = replace(after, work=replace(after.work, operand_bits=operand_bits))
+    wider = dict(
+        zip(before.nodes, before.per_node([safe[key] for key in before.nodes]), strict=True)
     )
-    rules = Policy(entries).assign(wide.nodes)
-    before = energy_cost(wide, dataset, rules, energy, _CONVENTION)
-    coarser = {n.node: n.activation_bits for n in result.nodes if n.activation_bits is not None}
-    given = zip(before.work.nodes, before.work.operand_bits.tolist(), strict=True)
-    operand_bits = np.array([coarser.get(key, own) for key, own in given], float)
-    after = replace(before, work=replace(before.work, operand_bits=operand_bits))
-    rows = {node.node: node for node in result.nodes}
-    safe = [max(rows[key].guaranteed_before, rows[key].bits) for key in before.nodes]
-    wider = dict(zip(before.nodes, before.per_node(safe), strict=True))
-    bits = [rows[key].bits for key in after.nodes]
-    narrower = dict(zip(after.nodes, after.per_node(bits), strict=True))
+    narrower = dict(
+        zip(after.nodes, after.per_node([own[key] for key in after.nodes]), strict=True)
+    )
+
+    def row_energy(row: NarrowedNode) -> float | None:
+        parts = [narrower[name] for name in best.sums_of(row.node)]
+        # a mean that became a product of ones is compared with nothing
+        is_known = wider[row.node] is not None and None not in parts
+        return known_sum(parts) if is_known else None
+
     return replace(
         result,
         nodes=tuple(
-            replace(node, energy_before=wider[node.node], energy=narrower[node.node])
-            for node in result.nodes
+            replace(row, energy_before=wider[row.node], energy=row_energy(row))
+            for row in result.nodes
         ),
         energy=EnergyBasis(energy.name, energy.unit, energy.source, _CONVENTION),
         notes=(*result.notes, *before.notes),
@@ -135,7 +159,7 @@ def narrow(call: NarrowArguments) -> Narrowed:
         proto=best.proto,
     )  # fmt: skip
     if not tried[0].machine:  # energies are of widths
-        result = with_energies(result, wide, tested, energy_model)
+        result = with_energies(result, wide, best, tested, energy_model)
     # last: what fails before leaves no file
     proto, certificate = _write_result(best, target, call.exact, call.force)
     noted = (*result.notes, *writing.notes(proto))

@@ -45,6 +45,12 @@ _DENORMALS = (
 
 def tune(call: TuneArguments) -> Tuned:
     """Profiles the model, searches, and writes the changed model; or makes `apply` alone."""
+    flag = "--try" if call.only else "--allow" if call.allow else None
+    if call.apply and flag:
+        raise UsageError(
+            f"{flag} is for a search, and --apply makes its changes without one",
+            f"Leave out {flag}, or --apply.",
+        )
     report = call.report
     tolerance = call.tolerance or Tolerance(relative=candidates.DEFAULT_RTOL)
     request = candidates.Request(

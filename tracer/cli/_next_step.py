@@ -39,7 +39,7 @@ _CHANGES = {
     "fusions": "fused kernels", "optimization": "other optimisation levels",
     "fixed_dimensions": "fixed dimensions", "folding": "folded shapes", "layout": "other layouts",
     "static_int8": "8-bit integers", "weights_4bit": "4-bit weights",
-    "threads": "other numbers of threads",
+    "threads": "other numbers of threads", "unlisted_weights": "unlisted weights",
 }  # fmt: skip
 """Changes of `tracer tune` that advice names, in words."""
 _OF_THEIR_NODES = {"fusions", "fixed_dimensions", "folding"}
@@ -176,6 +176,8 @@ def _after_profile(trace: Trace, typed: Typed) -> Steps:
     from tracer.analyzers.advice import QUANTISING, advise
     from tracer.analyzers.views.trace.headline import sections
 
+    if not any(run.kernels for run in trace.runs):
+        return  # nothing can be faster
     each = [a for s in sections(trace) for a in advise(trace, s.run, s.nodes, most=None) if a.tune]
     each = sorted((a for a in each if _gain(a) >= _LEAST_GAIN), key=_preference)
     quantising = [advice for advice in each if not QUANTISING.isdisjoint(advice.tune)]
@@ -392,7 +394,6 @@ def _after_quantize(result: Quantized, typed: Typed) -> Steps:
 @_after("Tuned")
 def _after_tune(result: Tuned, typed: Typed) -> Steps:
     from tracer.tuning.candidates import NO_TIME, Request
-    from tracer.tuning.changes import ALLOWED, find
 
     steps, model = [f"{change}={value}" for change, value in result.plan.steps], typed.subjects
     file, plan = typed.text("outputs", ".onnx"), typed.text("plan")
@@ -402,13 +403,11 @@ def _after_tune(result: Tuned, typed: Typed) -> Steps:
         without = ("dims", "batch") if folded else ()  # its inputs have these sizes
         yield typed.next("profile", model if plan else [file], *words, without=without), why
     elif steps:
-        effects = dict.fromkeys(find(change).effect for change, _ in result.plan.steps)
-        allowed = ",".join(effect for effect in effects if effect not in ALLOWED)
-        words = ["--apply", ",".join(steps), *(["--allow", allowed] if allowed else [])]
+        words = ["--apply", ",".join(steps)]
         kept = ["-o", new_file(model[0], ".tuned.onnx")]
         if result.proto is None:
             kept = ["--save", new_file(model[0], ".plan.json")]
-        line = typed.next("tune", model, *words, *kept, without=("only", "max_seconds"))
+        line = typed.next("tune", model, *words, *kept, without=("only", "allow", "max_seconds"))
         yield line, "keeps the fastest combination, without measuring again"
     else:
         verdicts = [trial.verdict for trial in result.trials]

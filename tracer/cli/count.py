@@ -10,7 +10,7 @@ import cloup
 from tracer.api import count as api
 from tracer.cli import _accumulating, _options
 from tracer.cli._command import Command
-from tracer.errors import ThresholdError, UsageError
+from tracer.errors import ThresholdError
 from tracer.support.arguments import integer, maybe, option
 
 if TYPE_CHECKING:
@@ -67,10 +67,6 @@ def command(
     """
     from tracer.records.trace import Run, Trace
 
-    if options["run"] and options["inputs"] is not None:
-        raise UsageError(
-            "--run has random values, and --inputs has those of a file", "Give one of them."
-        )
     output.check(Trace)
     trace = api.count(model, accumulator=accumulator, **options)
     output.emit(trace)

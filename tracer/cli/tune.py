@@ -54,9 +54,6 @@ def command(
     """
     from tracer.records.transformed import Tuned
 
-    if options["apply"]:
-        why = "is for a search, and --apply makes its changes without one"
-        _options.refuse_typed({"only", "allow"}, why, "Leave out {flag}, or --apply.")
     told = "the changed model goes to one .onnx file"
     target, others = output.split(Tuned, "onnx", told, "Name it: -o FILE.onnx.")
     planned = others.with_file(None if plan is None else f"plan.json:{plan}")

@@ -166,8 +166,8 @@ def inlined(
     if not listed:
         return model
     kept = (
-        f"{plural(len(listed), 'weight')} {agree(len(listed), 'is', 'are')} listed among the "
-        "inputs: onnxruntime neither folds nor fuses them. tracer tune with --try unlisted_weights "
+        f"{plural(len(listed), 'weight')} {agree(len(listed), 'is', 'are')} "
+        f"{stored_weights.LISTED_WEIGHTS}. tracer tune with --try unlisted_weights "
         "measures the model without the list"
     )
     return replace(model, notes=(*notes, kept))

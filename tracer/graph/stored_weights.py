@@ -226,6 +226,10 @@ def are_same(first: Model, second: Model) -> bool:
     return all(a.samefile(b) or filecmp.cmp(a, b, shallow=False) for a, b in files)
 
 
+LISTED_WEIGHTS = "listed among the inputs: onnxruntime neither folds nor fuses them"
+"""Marks the note on weights that a feed may replace."""
+
+
 def overridable(model: Model) -> tuple[onnx.ValueInfoProto, ...]:
     """Returns the inputs that have a default, in the order of the graph."""
     if model.proto.ir_version < IR_WITH_UNLISTED_WEIGHTS:

@@ -93,7 +93,7 @@ def node_rows(subject: "Subject", attempt: "Attempt", before: Sums) -> tuple[Nar
     for node in subject.model.nodes:
         sums = (attempt.unchanged if is_machine else before).sums
         wide, change = sums.get(node.key), attempt.changes.get(node.key)
-        names = (node.key,) if change is None or not change.sums else change.sums
+        names = attempt.sums_of(node.key)
         after = [attempt.after.sums[name] for name in names if name in attempt.after.sums]
         if wide is None or not after or node.key not in needs:
             continue
@@ -208,6 +208,11 @@ class Attempt:
     def bits(self) -> int:
         """The width of the swept nodes."""
         return self.width.bits
+
+    def sums_of(self, key: str) -> tuple[str, ...]:
+        """Returns the names of the nodes that sum in place of a node."""
+        change = self.changes.get(key)
+        return (key,) if change is None or not change.sums else change.sums
 
     @property
     def saturated(self) -> float:

@@ -110,16 +110,22 @@ def quantize(
     if after != before:
         raised = f"the opset was raised from {before} to {after}"
         notes.append(f"{raised}, as its types and scales need")
-    left = _left_in_floats(prepared.proto, options)
-    if left:
-        nodes = ", ".join(f"'{name}'" for name in left)
-        notes.append(
-            f"in float: {nodes}, whose bias differs by row or group, and onnxruntime scales it by "
-            "channel; --per-tensor quantises them"
-        )
+    notes += floats_notes(prepared.proto, options)
     saturation = saturation_note(options, environment.cpu_flags())
     notes += [saturation] if saturation else []
     return QuantizedGraph(quantized, files, lost.layers, lost.outputs, (*notes, *lost.notes))
+
+
+def floats_notes(prepared: onnx.ModelProto, options: QuantizationOptions) -> list[str]:
+    """Returns a note on the nodes that stay in floats, if there are any."""
+    left = _left_in_floats(prepared, options)
+    if not left:
+        return []
+    nodes = ", ".join(f"'{name}'" for name in left)
+    return [
+        f"in float: {nodes}, whose bias differs by row or group, and onnxruntime scales it by "
+        "channel; tracer quantize --per-tensor quantises them"
+    ]
 
 
 def quantized_graphs(

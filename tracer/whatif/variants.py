@@ -35,7 +35,7 @@ from tracer.metrics import Metric
 from tracer.quantization.bit_reduction import narrow
 from tracer.quantization.calibration import CalibrationSamples
 from tracer.quantization.options import QuantizationOptions
-from tracer.quantization.quantizer import quantized_graphs
+from tracer.quantization.quantizer import floats_notes, quantized_graphs
 from tracer.records import environment
 from tracer.records.whatif import REFERENCE_BITS, Pins, Variant
 from tracer.scaling.pool import Pool
@@ -332,14 +332,16 @@ def quantized_first(
     if adds_integers(model):
         return model, ()
     with TemporaryFolder() as work:
-        _, path = quantized_graphs(model, batches, QuantizationOptions(), work, progress)
+        options = QuantizationOptions()
+        prepared, path = quantized_graphs(model, batches, options, work, progress)
+        left = floats_notes(onnx.load(prepared, load_external_data=False), options)
         quantised = replace(loading.from_proto(onnx.load(path)), subject=model.name)
     note = (
         f"{model.name} is a float model and was quantised first, as tracer quantize does: int8 "
         f"weights per channel, uint8 activations, ranges of up to {batches.dataset.limit} samples "
         f"of {batches.dataset.name}"
     )
-    return quantised, (note,)
+    return quantised, (note, *left)
 
 
 def identity(

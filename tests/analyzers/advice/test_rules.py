@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import tracer
 from tests.graphs import parse, residual
@@ -89,6 +90,22 @@ def test_what_the_advice_to_fuse_promises_is_what_onnxruntime_does():
     after = conv(CONV_NORM_RELU, optimization="all")
     assert [k.op_type for k in before.runs[0].kernels] == ["Conv", "BatchNormalization", "Relu"]
     assert "Relu" not in [k.op_type for k in after.runs[0].kernels]
+
+
+@pytest.mark.parametrize(
+    ("level", "named"), [("all", "unlisted_weights"), ("none", "unlisted_weights,optimization")]
+)
+def test_weights_among_the_inputs_are_named_where_they_keep_an_activation_apart(level, named):
+    one = np.ones(3, np.float32)
+    proto = parse(CONV_NORM_RELU, w=np.ones((3, 3, 3, 3), np.float32), one=one)
+    for weight in proto.graph.initializer:
+        listed = helper.make_tensor_value_info(weight.name, TensorProto.FLOAT, weight.dims)
+        proto.graph.input.append(listed)
+    trace = tracer.profile(proto, runs=2, warmup=0, threads=1, optimization=level)
+    assert [k.op_type for k in trace.runs[0].kernels] == ["Conv", "BatchNormalization", "Relu"]
+    found = told(trace, 10)["unfused_activation"]
+    assert "listed among the inputs keep Conv + BatchNormalization + Relu apart" in found.text
+    assert f"tracer tune with --try {named} measures it" in found.text
 
 
 @pytest.mark.parametrize("level", ["none", "all"])

@@ -19,6 +19,7 @@ from onnx import helper
 import tracer.cli
 from tests.examples import at_night
 from tests.graphs import parse
+from tracer.errors import UsageError
 from tracer.inputs import feedset
 from tracer.support import files
 
@@ -50,6 +51,19 @@ def main(capfd, *arguments):
 def test_an_option_that_would_not_be_read_is_refused(arguments, told, capfd):
     code, error = main(capfd, *arguments)
     assert code == 2 and told in error
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "told"),
+    [
+        (tracer.count, {"run": True, "inputs": "x.npz"}, "run has random values"),
+        (tracer.tune, {"apply": ["spinning=off"], "only": ["threads"]}, "only is for a search"),
+        (tracer.tune, {"apply": ["spinning=off"], "allow": ["float16"]}, "allow is for"),
+    ],
+)
+def test_an_argument_that_would_not_be_read_is_refused(function, arguments, told):
+    with pytest.raises(UsageError, match=told):
+        function(LENET, **arguments)
 
 
 MEASURED = """

@@ -213,8 +213,9 @@ class Tuned(SimpleNamespace):
     [
         ([], None, [], "tracer profile net.onnx -o"),
         ([("threads", "2")], None, [], "tracer tune net.onnx --apply threads=2 --save"),
-        ([("static_int8", "int8")], b"", [("max_seconds", ("--max-seconds", ("9",)))],
-         "tracer tune net.onnx --apply static_int8=int8 --allow quantize -o net.tuned.onnx"),
+        ([("static_int8", "int8")], b"",
+         [("max_seconds", ("--max-seconds", ("9",))), ("allow", ("--allow", ("quantize",)))],
+         "tracer tune net.onnx --apply static_int8=int8 -o net.tuned.onnx"),
         ([("fusions", "bert")], b"", [("outputs", ("-o", ("t.onnx",)))], "tracer profile t.onnx"),
         ([("threads", "2")], None, [("plan", ("--save", ("p.json",)))],
          "tracer profile net.onnx --plan p.json"),
@@ -223,6 +224,14 @@ class Tuned(SimpleNamespace):
 def test_what_a_tuning_chose_is_kept_then_used(made, proto, params, expected):
     result = Tuned(plan=SimpleNamespace(steps=made), proto=proto, trials=())
     assert shlex.join(steps(result, "tune", *params)[0]).startswith(expected)
+
+
+def test_nothing_follows_a_profile_in_which_no_kernel_ran(tmp_path):
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g () => (float[2] y) '
+        "{ y = Constant <value = float[2] {1.0, 2.0}> () }"
+    )
+    assert not steps(tracer.profile(proto, runs=2, warmup=0), "profile")
 
 
 ONLY, SECONDS = ("only", ("--try", ("arena",))), ("max_seconds", ("--max-seconds", ("8",)))

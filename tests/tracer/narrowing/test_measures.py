@@ -52,6 +52,12 @@ CASES = {
     "centring": (uniform, 14, {"shift": 1.0, "scale": 0.1}, BUDGET_OF_NONE),
     "splitting": (images, 12, {"conv": True}, BUDGET_OF_NONE),
 }
+PRODUCTS = """
+unit = "products"
+mul = { bits = "accumulator", polynomial = [1] }
+add = { bits = "accumulator", polynomial = [0] }
+"""
+"""An energy model that counts products."""
 ELSEWHERE = {"operands", "ordering"}
 """Measures of nodes without weights, and of some data: test_narrow.py and test_ordering.py."""
 
@@ -65,15 +71,20 @@ def test_every_measure_has_a_case():
 def test_a_measure_is_chosen_where_it_is_best_and_no_input_overflows(measure, tmp_path):
     inputs, bits, how, budget = CASES[measure]
     path, data = net(tmp_path, inputs(np.random.default_rng(1)), **how)
-    output = tmp_path / "narrow.onnx"
+    output, prices = tmp_path / "narrow.onnx", tmp_path / "products.toml"
+    prices.write_text(PRODUCTS)
     result = tracer.narrow(
-        path, str(bits), data, metric="noise", budget=budget, output=output, in_process=True
-    )
+        path, str(bits), data, metric="noise", budget=budget, output=output, in_process=True,
+        energy=str(prices),
+    )  # fmt: skip
     (node,) = result.nodes
     assert node.measure == measure
     assert node.guaranteed_before > bits >= node.guaranteed and not node.overflows
     stored = Stored(onnx.load(output))
     assert len(stored.layers) == node.parts
+    products = sum(stored.rows(name).size for name in stored.layers)  # with those of added sums
+    places, terms = (9, 8 * 9) if "conv" in how else (1, DEPTH)
+    assert (node.energy_before, node.energy) == (6 * terms * places, products * places)
     for name in stored.layers:
         top, bottom = stored.worst(name)
         assert -(1 << bits - 1) <= bottom and top < 1 << bits - 1

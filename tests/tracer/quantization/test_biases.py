@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
+import tracer
 from tests.interpreter.models import onnxruntime
 from tracer.errors import ModelError
 from tracer.graph import loading
@@ -108,6 +109,11 @@ def test_a_transposed_convolution_whose_groups_share_scales_stays_in_float_and_i
     assert sqnr_db(proto, quantized.proto, feeds) > 30
     told = [note for note in quantized.notes if note.startswith("in float: 'up', whose bias")]
     assert bool(told) == (options.per_channel and options.format == "qdq")
+    data = {"x": np.concatenate([feeds["x"]] * 8)}
+    if told:  # a what-if quantises so first
+        options = tracer.WhatIfOptions(metric="noise")
+        found = tracer.what_if(proto, accumulator="20", data=data, options=options)
+        assert any(note.startswith("in float: 'up', whose bias") for note in found.notes)
 
 
 def test_a_model_whose_only_product_stays_in_float_is_refused_with_its_cause():

@@ -133,8 +133,7 @@ def _why_unlisted_weights(findings: Findings) -> str | None:
     if not listed or stored_weights.is_large(findings.model):
         return None
     return (
-        f"{plural(listed, 'weight')} {agree(listed, 'is', 'are')} listed among the inputs: "
-        "onnxruntime neither folds nor fuses them"
+        f"{plural(listed, 'weight')} {agree(listed, 'is', 'are')} {stored_weights.LISTED_WEIGHTS}"
     )
 
 

@@ -163,9 +163,10 @@ def _why_optimization(findings: Findings) -> str | None:
     level, kernels = findings.setup.settings.optimization, len(findings.kernels)
     if level != _BEST:
         return f"the level is {level}, and {kernels:,} kernels run: {_BEST} fuses more of them"
-    if len(findings.model.nodes) <= kernels:
+    nodes = len(findings.model.nodes)
+    if nodes <= kernels:
         return None
-    return f"the level {level} left {kernels:,} kernels of {len(findings.model.nodes):,} nodes"
+    return f"the level {level} left {plural(kernels, 'kernel')} of {plural(nodes, 'node')}"
 
 
 def _in_order(kernels: Sequence[Kernel]) -> Sequence[Kernel]:
