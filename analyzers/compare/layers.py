@@ -33,7 +33,7 @@ from tracer.analyzers.grouping import OF_RUNTIME, named
 from tracer.analyzers.views.text import plural
 from tracer.errors import UsageError
 from tracer.graph.operators import computes_in_integers
-from tracer.support.statistics import t_quantile
+from tracer.support.measurements import t_quantile
 from tracer.support.types import FloatArray
 from tracer.text import brief
 

@@ -9,11 +9,16 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from tracer.analyzers.grouping import grouped, served
-from tracer.analyzers.operations import backward_share
+from tracer.analyzers.grouping import (
+    Placement,
+    grouped,
+    has_providers,
+    placements,
+    served,
+    unplaced,
+)
 from tracer.analyzers.options import SAMPLE, ViewOptions, refuse_depth, sort_column
-from tracer.analyzers.placement import Placement, has_providers, placements, unplaced
-from tracer.analyzers.table import own_rows
+from tracer.analyzers.table import backward_share, own_rows
 from tracer.analyzers.timing import coverage, empty, wall
 from tracer.analyzers.views.text import duration, full, percent, plural, quantity, si
 from tracer.analyzers.views.trace.overflow import worst_first

@@ -40,7 +40,7 @@ from tracer.graph import stored_weights, tensor_type
 from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, encoded
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.records import environment
-from tracer.support.timing import elapsed_us
+from tracer.support.measurements import elapsed_us
 
 _LEAST_BYTES = 1 << 16
 """Smaller outputs are returned in a few µs, which an empty run takes as well."""
