@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tracer.arithmetic.functions import c_library
+from tracer.arithmetic import c_library
 from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
 from tracer.arithmetic.replays import of_floats
 from tracer.arithmetic.replays.elementwise import is_plain
