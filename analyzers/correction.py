@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracer.support.statistics import normal_cdf, normal_quantile
+from tracer.support.measurements import normal_cdf, normal_quantile
 from tracer.support.types import FloatArray
 
 Point = tuple[float, float]

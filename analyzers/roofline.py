@@ -101,6 +101,7 @@ def rows(
         own = timed[timed["kernels"].isin(queued)]
         on_device = own.groupby("kernels", sort=False)["time_us_device"].sum()
         total |= {str(label): (time, time, time) for label, time in on_device.items()}
+    types = {label: INT8 if INT8 in own else next(iter(own)) for label, own in kinds.items()}
     first = timed["kernels"].drop_duplicates()
     key_of = dict(zip(first, first.index, strict=True))
     return tuple(
@@ -108,7 +109,8 @@ def rows(
             str(key_of[label]),
             tuple(members),
             total[label][0],
-            _kind(kinds[label], label in on_card),
+            # onnxruntime multiplies float32 in TF32 on a card by default
+            TF32 if label in on_card and types[label] == "float32" else types[label],
             total[label][1:],
             max(macs.get(node, 0.0) for node in members),
             label in on_card,
@@ -116,12 +118,6 @@ def rows(
         for label, members in nodes.items()
         if label in total and not str(key_of[label]).startswith(f"{RUNTIME}:")
     )
-
-
-def _kind(kinds: Mapping[str, None], on_card: bool) -> str:
-    """Returns the type of a row; onnxruntime multiplies float32 in TF32 on a card by default."""
-    kind = INT8 if INT8 in kinds else next(iter(kinds))
-    return TF32 if on_card and kind == "float32" else kind
 
 
 def arithmetic(kernel: Kernel) -> str:

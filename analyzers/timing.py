@@ -12,7 +12,7 @@ import pandas as pd
 from tracer.analyzers.correction import Correction, Sum, correct, tick_error
 from tracer.records.counted_runs import outliers
 from tracer.records.trace import Run
-from tracer.support.statistics import Summary, in_batches, summarize
+from tracer.support.measurements import Summary, in_batches, summarize
 from tracer.support.types import FloatArray
 from tracer.text import agree, plural
 
@@ -112,7 +112,7 @@ def timing(run: Run, groups: Sequence[tuple[str, ...]]) -> pd.DataFrame:
     `groups` gives the nodes of each kernel of the run. The first node of a kernel has its time; the
     other nodes name the kernel, and in `timed_in` the first node. A kernel that belongs to the
     runtime has a row called `runtime:<name>`. A time is the mean of the bulk of the runs that count
-    (see `tracer.support.statistics.bulk` and `tracer.records.trace`), without the overhead of
+    (see `tracer.support.measurements.bulk` and `tracer.records.trace`), without the overhead of
     the profiler. Confidence intervals include the variation between runs and the uncertainty
     of the correction (see `correction`). A row that cannot be told from the overhead has an
     interval that begins at 0, and neither a share nor percentiles: its time is only a bound for it,
@@ -176,7 +176,7 @@ def largest(run: Run, groups: Sequence[tuple[str, ...]], top: int) -> tuple[int,
 def wall(run: Run) -> Mapping[str, float]:
     """Returns statistics of the runs without profiler that count, µs.
 
-    `mean` is that of the bulk of them (see `tracer.support.statistics.bulk`).
+    `mean` is that of the bulk of them (see `tracer.support.measurements.bulk`).
     """
     summary = _of_walls(run)
     names = ("mean", "p50", "p90", "p95", "p99", "min", "max", "std")

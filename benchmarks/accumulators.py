@@ -25,7 +25,7 @@ from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.spec.orders import Terms, named
 from tracer.interpreter.numeric import parallel, tensors
 from tracer.interpreter.numeric.tile_tasks import Columns
-from tracer.support.timing import elapsed_us
+from tracer.support.measurements import elapsed_us
 from tracer.support.types import Array
 
 SHAPES = ((192, 576, 128), (64, 576, 4096))

@@ -41,7 +41,7 @@ from tracer.graph import loading
 from tracer.graph.model import Model
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.numeric import parallel, tensors
-from tracer.support.timing import elapsed_us
+from tracer.support.measurements import elapsed_us
 from tracer.support.types import Array
 
 STAGES = ((16, 144, 1024, 6), (32, 288, 256, 6), (64, 576, 64, 6))

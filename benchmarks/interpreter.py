@@ -19,7 +19,7 @@ from onnx.reference import ReferenceEvaluator
 
 from benchmarks import _networks as networks
 from tracer.interpreter.interpreter import Interpreter
-from tracer.support.timing import elapsed_us
+from tracer.support.measurements import elapsed_us
 
 BATCH = {"resnet20": 64, "resnet50": 1, "mobilenet": 1, "encoder": 1}
 TARGETS = {

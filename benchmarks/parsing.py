@@ -11,7 +11,7 @@ import onnxruntime as ort
 
 from benchmarks._measure import counts
 from tracer.executors.onnxruntime import profile_events
-from tracer.support.timing import elapsed_us
+from tracer.support.measurements import elapsed_us
 
 MODEL = "models/resnet_cifar/resnet20.onnx"
 

@@ -37,7 +37,7 @@ from tracer.graph.loading import open_model
 from tracer.inputs.request import make_feeds
 from tracer.records.counted_runs import Usage
 from tracer.records.trace import Run, Trace
-from tracer.support.timing import elapsed_us
+from tracer.support.measurements import elapsed_us
 from tracer.support.types import FloatArray
 
 _AGREEING = 0.15

@@ -32,7 +32,7 @@ from tracer.graph import loading
 from tracer.inputs.datasets import DEFAULT_FOLDER
 from tracer.inputs.datasets.sets import Split
 from tracer.records.trace import Run, Trace
-from tracer.support.timing import elapsed_us
+from tracer.support.measurements import elapsed_us
 
 PAGE = "3-batches"
 NETWORK = "models/mnist/torch_net.py:MnistNet"

@@ -11,7 +11,7 @@ from experiments import _card, _page
 from experiments._page import Page
 from tracer.analyzers.compare import Comparison
 from tracer.analyzers.grouping import by_kernel
-from tracer.analyzers.operations import backward_share
+from tracer.analyzers.table import backward_share
 from tracer.analyzers.views import render
 from tracer.api.compare import SideSettings, compare
 from tracer.records.trace import Trace

@@ -22,6 +22,7 @@ from tracer.errors import InputError, ModelError, TracerError, UsageError
 from tracer.exporters.records import all_exporters, exporter_of
 from tracer.graph import loading, user_operators
 from tracer.graph.model import Model
+from tracer.graph.operators import is_qonnx_quantizer
 from tracer.support.imports import import_file, not_installed
 from tracer.text import suggest
 
@@ -287,3 +288,17 @@ def _alternatives(owner: Any) -> str:
         )
     ]
     return f"It has {', '.join(names)}" if names else "It defines no class or function"
+
+
+def runnable_form(model: Model) -> Model:
+    """Returns `model` with a stand-in that onnxruntime can run, and a note; itself without QONNX.
+
+    Raises ModelError where the opset is too old and onnx cannot convert the graph, and for nodes
+    that ONNX's operators do not express.
+    """
+    rounding = [node for node in model.nodes if is_qonnx_quantizer(node.domain, node.op_type)]
+    if not rounding or model.stand_in is not None:
+        return model
+    from tracer.quantization.from_qonnx import with_stand_in  # 0.01 s, and few models need it
+
+    return with_stand_in(model, rounding)

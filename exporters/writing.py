@@ -14,13 +14,7 @@ from tracer.errors import UsageError
 from tracer.graph import stored_weights
 from tracer.graph.loading import sha256
 from tracer.graph.model import encoded
-from tracer.support.files import (
-    check_writable,
-    data_names,
-    write_atomically,
-    write_with_companion,
-    write_with_data,
-)
+from tracer.support import files
 
 _MOST_INSIDE = 3 << 29
 """Bytes of weights in the file of a model: protobuf ends at 2 GiB, and nodes need room as well."""
@@ -33,7 +27,7 @@ def check_target(path: Path, force: bool) -> None:
     """Raises UsageError for a name without .onnx, InputError if `path` cannot be written."""
     if path.suffix != ".onnx":
         raise UsageError(f"{path}: not the name of a model", "Give one that ends in .onnx.")
-    check_writable(path, force)
+    files.check_writable(path, force)
 
 
 def write(
@@ -49,7 +43,7 @@ def write(
     before = _data_of(path)
     if stored_weights.weight_bytes(proto) <= _MOST_INSIDE:
         written = stored_weights.with_inline_weights(proto, folder)
-        write_atomically(path, encoded(written, str(path), sorted_maps=True), force)
+        files.write_atomically(path, encoded(written, str(path), sorted_maps=True), force)
     else:
         written = onnx.ModelProto()
         written.CopyFrom(proto)
@@ -62,7 +56,7 @@ def write(
             stored_weights.name_file(moved, name)
             return encoded(written, str(path), sorted_maps=True)
 
-        write_with_data(path, write_data, content, force)
+        files.write_with_data(path, write_data, content, force)
     for data in before:
         data.unlink(missing_ok=True)
     return written
@@ -89,14 +83,14 @@ def write_beside(
         written = write(proto, path, force=force)
         beside = content(sha256(path))
         if beside is not None:
-            write_atomically(companion, beside, force)
+            files.write_atomically(companion, beside, force)
         return written
     before, data = _data_of(path), encoded(proto, str(path), sorted_maps=True)
     beside = content(hashlib.sha256(data).hexdigest())
     if beside is None:
-        write_atomically(path, data, force)
+        files.write_atomically(path, data, force)
     else:
-        write_with_companion(path, data, companion, beside, force)
+        files.write_with_companion(path, data, companion, beside, force)
     for old in before:
         old.unlink(missing_ok=True)
     return proto
@@ -112,9 +106,9 @@ def notes(written: onnx.ModelProto) -> tuple[str, ...]:
 
 def _data_of(path: Path) -> list[Path]:
     """Returns the files of data that `write` has written for the model at `path` alone."""
-    own = [name for name, _ in zip(data_names(path), range(_MOST_REPLACED), strict=False)]
-    files = [path.resolve().with_name(name) for name in own]
-    present = [file for file in files if file.is_file()]
+    own = [name for name, _ in zip(files.data_names(path), range(_MOST_REPLACED), strict=False)]
+    paths = [path.resolve().with_name(name) for name in own]
+    present = [file for file in paths if file.is_file()]
     try:
         if not present or not path.is_file():
             return []

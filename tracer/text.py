@@ -69,18 +69,16 @@ def escaped(text: str) -> str:
     """Returns all of `text` without line breaks and control characters."""
     if text.isprintable():
         return text
-    return "".join(map(_visible, text.replace("\r\n", "\n")))
+    return "".join(
+        "⏎" if char == "\n"
+        else char.encode("unicode_escape").decode() if is_hidden(char) else char
+        for char in text.replace("\r\n", "\n")
+    )  # fmt: skip
 
 
 def is_hidden(char: str) -> bool:
     """Whether a character is a control character, a direction mark, a separator or a surrogate."""
     return unicodedata.category(char) in _HIDDEN
-
-
-def _visible(char: str) -> str:
-    if char == "\n":
-        return "⏎"
-    return char.encode("unicode_escape").decode() if is_hidden(char) else char
 
 
 def agree(count: int, one: str, several: str) -> str:

@@ -24,8 +24,8 @@ from tracer.analyzers.compare.layers import (
 from tracer.analyzers.compare.numbers import Numbers, Scores
 from tracer.analyzers.compare.sides import Side, with_lent_work
 from tracer.analyzers.grouping import by_node
-from tracer.analyzers.operations import backward_share
 from tracer.analyzers.options import refuse_depth
+from tracer.analyzers.table import backward_share
 from tracer.errors import InputError, UsageError
 from tracer.records.result import Result
 

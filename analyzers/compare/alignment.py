@@ -18,8 +18,8 @@ from typing import Any
 import pandas as pd
 
 from tracer.analyzers.timing import RUNTIME
+from tracer.records.tensor_match import DisjointSets
 from tracer.records.trace import BACKWARD, Kernel
-from tracer.support.disjoint_sets import DisjointSets
 
 Key = Callable[["LayerRow"], Hashable]
 """Returns what must be equal for two rows to match; None for a row that this key cannot match."""

@@ -18,7 +18,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from tracer.support.statistics import in_batches, middle_mean, t_p_value, t_quantile
+from tracer.support.measurements import in_batches, middle_mean, t_p_value, t_quantile
 from tracer.support.types import FloatArray
 
 LEVEL = 0.01
@@ -99,7 +99,7 @@ def of_runs(runs: FloatArray) -> Sample:
     """Returns the sample of consecutive runs: medians of up to 30 consecutive batches.
 
     Neighbouring runs are correlated; long batches are nearly independent (see
-    `tracer.support.statistics.ci95_half`). A median ignores a single disturbed run. What
+    `tracer.support.measurements.ci95_half`). A median ignores a single disturbed run. What
     correlation is left raises the variance.
     """
     medians = np.median(in_batches(runs), axis=1)

@@ -14,26 +14,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
+from tracer.analyzers.compare import contrast
 from tracer.analyzers.compare.alignment import Layer
-from tracer.analyzers.compare.contrast import (
-    LEVEL,
-    Contrast,
-    Sample,
-    contrast,
-    holm,
-    is_shared,
-    log_ratios,
-    misfit_of,
-    of_turns,
-    only_first,
-    only_second,
-)
 from tracer.analyzers.compare.sides import Side
 from tracer.analyzers.grouping import OF_RUNTIME, named
 from tracer.analyzers.views.text import plural
 from tracer.errors import UsageError
 from tracer.graph.operators import computes_in_integers
-from tracer.support.statistics import t_quantile
+from tracer.support.measurements import t_quantile
 from tracer.support.types import FloatArray
 from tracer.text import brief
 
@@ -93,11 +81,13 @@ def layer_table(
         columns |= {f"{name}_{end}": list(side.sums_of(name, rows)) for name in WORK}
     for index in range(1, len(sides)):
         end, compared = letter(index), contrasts(sides[0], sides[index], _rows(folded, index))
-        adjusted = holm([each.p for each in compared])
+        adjusted = contrast.holm([each.p for each in compared])
         for name, figure in _FIGURES.items():
             columns[f"{name}_{end}"] = [getattr(each, figure) for each in compared]
         columns[f"p_{end}"] = adjusted
-        columns[f"significant_{end}"] = [p < LEVEL for p in adjusted]  # NaN is not significant
+        columns[f"significant_{end}"] = [
+            p < contrast.LEVEL for p in adjusted
+        ]  # NaN is not significant
     comparison = pd.DataFrame(columns)
     changes = [f"change_us_{letter(index)}" for index in range(1, len(sides))]
     order = comparison[changes].abs().max(axis=1).sort_values(ascending=False, kind="stable")
@@ -105,12 +95,12 @@ def layer_table(
     return comparison.loc[order.index].reset_index(drop=True), ordered
 
 
-def contrasts(first: Side, second: Side, rows: RowsOfTwo) -> list[Contrast]:
+def contrasts(first: Side, second: Side, rows: RowsOfTwo) -> list[contrast.Contrast]:
     """Compares each layer of two sides; a layer that one side alone has, with nothing."""
     pairs = list(zip(first.times_of(rows[0]), second.times_of(rows[1]), strict=True))
     if not _are_paired(first, second):
         return [_contrast(a, b, None) for a, b in pairs]
-    logs = log_ratios(first.turns_of(rows[0]), second.turns_of(rows[1]))
+    logs = contrast.log_ratios(first.turns_of(rows[0]), second.turns_of(rows[1]))
     return [_contrast(a, b, column) for (a, b), column in zip(pairs, logs.T, strict=True)]
 
 
@@ -120,12 +110,16 @@ def _are_paired(first: Side, second: Side) -> bool:
     return took_turns and first.dof == second.dof > 0
 
 
-def _contrast(first: Sample | None, second: Sample | None, logs: FloatArray | None) -> Contrast:
+def _contrast(
+    first: contrast.Sample | None, second: contrast.Sample | None, logs: FloatArray | None
+) -> contrast.Contrast:
     if first is None:
-        return Contrast() if second is None else only_second(second)
+        return contrast.Contrast() if second is None else contrast.only_second(second)
     if second is None:
-        return only_first(first)
-    return contrast(first, second) if logs is None else of_turns(logs, first, second)
+        return contrast.only_first(first)
+    return (
+        contrast.contrast(first, second) if logs is None else contrast.of_turns(logs, first, second)
+    )
 
 
 def _rows(layers: Sequence[Layer], index: int) -> RowsOfTwo:
@@ -209,7 +203,7 @@ def layer_sums(
             continue
         shares, systematic = _changes(sides[0], side, _rows(layers, index))
         error = math.hypot(float(shares.std(ddof=1)) / math.sqrt(len(shares)), systematic)
-        mean, half = float(shares.mean()), t_quantile(LEVEL, len(shares) - 1) * error
+        mean, half = float(shares.mean()), t_quantile(contrast.LEVEL, len(shares) - 1) * error
         ends = (float(whole[end]) - 1 for end in ("ratio", "ratio_low", "ratio_high"))
         sums.append(LayerSum(side.label, mean, mean - half, mean + half, *ends))
     return tuple(sums)
@@ -223,14 +217,14 @@ def _changes(first: Side, second: Side, rows: RowsOfTwo) -> tuple[FloatArray, fl
     An overhead that is the same on both sides is in no change.
     """
     before, after = first.levels_of(rows[0]), second.levels_of(rows[1])
-    logs = log_ratios(first.turns_of(rows[0]), second.turns_of(rows[1]))
+    logs = contrast.log_ratios(first.turns_of(rows[0]), second.turns_of(rows[1]))
     added, variance = list[float](), 0.0
     samples = zip(first.times_of(rows[0]), second.times_of(rows[1]), strict=True)
     for (a, b), *levels in zip(samples, before.mean(axis=0), after.mean(axis=0), strict=True):
         beyond = [0.0 if s is None else x - s.mean for s, x in zip((a, b), levels, strict=True)]
         if a is not None and b is not None:
-            added.append(0.0 if is_shared(a, b) else beyond[1] - beyond[0])
-            variance += misfit_of(a, b) ** 2
+            added.append(0.0 if contrast.is_shared(a, b) else beyond[1] - beyond[0])
+            variance += contrast.misfit_of(a, b) ** 2
         else:
             added.append(beyond[1] - beyond[0])
             variance += sum(each.misfit**2 for each in (a, b) if each is not None)

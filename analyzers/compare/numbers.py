@@ -19,7 +19,7 @@ from tracer.graph.model import Model
 from tracer.graph.operators import CLASSICAL
 from tracer.interpreter.observers import statistics
 from tracer.interpreter.values import from_tensor
-from tracer.support.statistics import t_quantile
+from tracer.support.measurements import t_quantile
 from tracer.support.tolerance import Difference, Precision, Tolerance, compare, rounding
 from tracer.support.types import Array, FloatArray
 

@@ -22,7 +22,7 @@ from tracer.analyzers.table import own_rows, rows_of
 from tracer.analyzers.timing import timing
 from tracer.errors import InputError
 from tracer.records.trace import BACKWARD, INCOMPLETE, Kernel, Run, Trace, Turns, distinctions
-from tracer.support.statistics import BATCHES, middle_mean, t_quantile
+from tracer.support.measurements import BATCHES, middle_mean, t_quantile
 from tracer.support.types import FloatArray, IntArray
 
 _TABLE_LEVEL = 0.05

@@ -486,13 +486,9 @@ def _copies(
         if tensor is None or (model.root, table) in marks:
             continue
         values = facts.value(table, main)
+        if values is None or not (values != values.flat[:1]).any():
+            continue  # equal numbers throughout tell nothing
         for other in by_shape[tuple(tensor.dims)[::-1]]:
-            if other.name != table and _is_transposed(values, facts.value(other.name, main)):
+            own = None if other.name == table else facts.value(other.name, main)
+            if own is not None and own.dtype == values.dtype and np.array_equal(values.T, own):
                 yield (model.root, other.name), [(model.root, table)]
-
-
-def _is_transposed(table: Array | None, other: Array | None) -> bool:
-    """Returns whether one is the other, transposed; equal numbers throughout tell nothing."""
-    if table is None or other is None or table.dtype != other.dtype:
-        return False
-    return bool(np.array_equal(table.T, other) and (table != table.flat[:1]).any())

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from tracer.analyzers.attribution import UNCHANGING, constants, needs, same_operator
 from tracer.graph.model import Model, Node
 from tracer.graph.operators import CONVERSIONS
-from tracer.records.tensor_match import Evidence
+from tracer.records.tensor_match import DisjointSets, Evidence
 from tracer.records.trace import Kernel
-from tracer.support.disjoint_sets import DisjointSets
 
 CONFIRMED = "confirmed"
 WRONG = "fused wrongly"

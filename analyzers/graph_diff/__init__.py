@@ -162,7 +162,11 @@ def _of_group(pairing: Pairing, ours: Sequence[int], theirs: Sequence[int]) -> N
     before = [pairing.first.nodes[number] for number in ours]
     after = [pairing.second.nodes[number] for number in theirs]
     kind = BECAME if before and after else NEW if after else GONE
-    what = " → ".join(_operators(side) for side in (before, after) if side)
+    what = " → ".join(
+        " + ".join(f"{n} {name}" if n > 1 else name for name, n in counts.items())
+        for side in (before, after)
+        if (counts := Counter(node.qualified_type for node in side))
+    )
     if not before:
         equal = [each for name in after[-1].outputs for each in pairing.equal.get(name, {}).items()]
         for name, how in equal[:1]:  # the nodes compute nothing
@@ -174,12 +178,6 @@ def _of_group(pairing: Pairing, ours: Sequence[int], theirs: Sequence[int]) -> N
             what += ": nothing read it"
     first, second = (tuple(node.key for node in side) for side in (before, after))
     return NodeChange(kind, first, second, what)
-
-
-def _operators(nodes: Sequence[Node]) -> str:
-    """Returns the operators of nodes, in their order, each with its number."""
-    counts = Counter(node.qualified_type for node in nodes)
-    return " + ".join(f"{n} {name}" if n > 1 else name for name, n in counts.items())
 
 
 def _differences(pairing: Pairing, number: int, partner: int) -> Iterator[str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracer.accumulators.engine.value_ranges import StoredValues
 from tracer.analyzers.attribution import constants
-from tracer.graph.model import Model, Node
+from tracer.graph.model import Model
 from tracer.graph.operators import returns_integers
 from tracer.interpreter.operators import evaluated
 from tracer.support.types import Array
@@ -47,7 +47,11 @@ class Graph:
         main = [node for node in model.nodes if node.scope.path == model.root]
         self.constant = constants(main)
         self.nodes = [node for node in main if not self.constant.issuperset(node.outputs)]
-        self.kinds = [_float_form(n) if is_quantised else n.qualified_type for n in self.nodes]
+        self.kinds = [node.qualified_type for node in self.nodes]
+        if is_quantised:  # an operator has its name in floats; Gemm stands for MatMul, too
+            names = [node.op_type.removeprefix("QLinear") for node in self.nodes]
+            alike = ("QGemm", "MatMul", "MatMulNBits")
+            self.kinds = ["Gemm" if name in alike else name for name in names]
         self.makers = {name: n for n, each in enumerate(self.nodes) for name in each.outputs}
         self._stored = StoredValues(model)
         self._anchors: dict[int, tuple[Any, ...]] = {}
@@ -178,9 +182,3 @@ def _direction(weight: Array, axis: int) -> Array:
     slices /= np.copysign(np.linalg.norm(slices, axis=1, keepdims=True) + _TINY, tops)
     row = slices.ravel()[:: -(-slices.size // _SAMPLED)] * (slices.shape[1] >= _TELLING)
     return row / (np.linalg.norm(row) + _TINY)
-
-
-def _float_form(node: Node) -> str:
-    """Returns the operator that a node has in floats; Gemm stands for MatMul, too."""
-    name = node.op_type.removeprefix("QLinear")
-    return "Gemm" if name in ("QGemm", "MatMul", "MatMulNBits") else name

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from tracer.analyzers.graph_diff.graph import Graph, alike_weights
 from tracer.records import tensor_match
-from tracer.support.disjoint_sets import DisjointSets
 
 _STRONG = 2
 """Agreements of two nodes that pair them before all that have one."""
@@ -328,7 +327,7 @@ class Pairing:
 
     def _regions(self) -> list[tuple[list[int], list[int]]]:
         """Groups of open nodes that unequal tensors connect, and those with equal results."""
-        joined = DisjointSets[tuple[int, int]]()
+        joined = tensor_match.DisjointSets[tuple[int, int]]()
         self._join_readers(joined, (self._free, self._open), (self._alike, self._equal.keys()))
         for number in self._open:
             for output in self.second.nodes[number].outputs:
@@ -343,7 +342,7 @@ class Pairing:
 
     def _remains(self) -> list[tuple[list[int], list[int]]]:
         """Groups of the nodes that are left, by tensors that they share and by their readers."""
-        joined = DisjointSets[tuple[int, int]]()
+        joined = tensor_match.DisjointSets[tuple[int, int]]()
         self._join_readers(joined, (self._free, self._open), (set(), set()))
         for number in self._open:
             for output in self.second.nodes[number].outputs:
@@ -354,7 +353,7 @@ class Pairing:
 
     def _join_readers(
         self,
-        joined: DisjointSets[tuple[int, int]],
+        joined: tensor_match.DisjointSets[tuple[int, int]],
         nodes: tuple[Set[int], Set[int]],
         cuts: tuple[Set[str], Set[str]],
     ) -> None:
@@ -379,7 +378,7 @@ class Pairing:
         return any(made & of.keys() and read & of.keys() for of in self._equal.values())
 
 
-def _sides(joined: DisjointSets[tuple[int, int]]) -> list[tuple[list[int], list[int]]]:
+def _sides(joined: tensor_match.DisjointSets[tuple[int, int]]) -> list[tuple[list[int], list[int]]]:
     """Returns the nodes of the first and of the second graph, 0 and 1, of each set."""
     return [
         (sorted(n for side, n in each if not side), sorted(n for side, n in each if side))

@@ -22,7 +22,7 @@ from tracer.analyzers.views import environment, render
 from tracer.graph import loading, shape_inference
 from tracer.records.environment import Peak, Peaks
 from tracer.support import files
-from tracer.support.timing import Load
+from tracer.support.measurements import Load
 
 PEAKS = Peaks(1, Peak(100e9, "matmul"), Peak(20e9, "triad"), Peak(300e9, "int8 matmul"))
 

@@ -5,7 +5,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from tracer.arithmetic.functions import c_library, mlas, packets
+from tracer.arithmetic import c_library, mlas, packets
 from tracer.arithmetic.kernel import Kernel, are_equal, reveal
 from tracer.arithmetic.replays import elementwise, replay_of
 

@@ -29,7 +29,7 @@ from tests.conformance.operators import Key, operators
 from tests.conformance.trial import Trial
 from tracer.errors import ModelError
 from tracer.graph import loading
-from tracer.shapes.inference import infer
+from tracer.shapes import infer
 
 NEWEST = 26
 """The newest opset of onnxruntime 1.31."""

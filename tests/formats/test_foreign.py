@@ -15,7 +15,7 @@ from tests.graphs import BRANCHES, parse
 from tracer.api.results import is_profile, load_result
 from tracer.errors import InputError, UsageError
 from tracer.records.counted_runs import outliers
-from tracer.support.statistics import bulk
+from tracer.support.measurements import bulk
 
 LENET = "models/lenet/lenet.onnx"
 RUNS = 6

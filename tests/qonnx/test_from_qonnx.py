@@ -12,10 +12,10 @@ from tests.qonnx.cases import Case, cases, recorded
 from tests.qonnx.networks import DOMAIN, QonnxGraph, network
 from tracer.api.compare import SideSettings
 from tracer.errors import ModelError
+from tracer.exporters.subject import runnable_form
 from tracer.graph import loading
 from tracer.interpreter.interpreter import Interpreter
 from tracer.quantization.from_qonnx import from_qonnx
-from tracer.quantization.runnable import runnable_form
 from tracer.quantization.to_qonnx import to_qonnx
 from tracer.support.tolerance import Tolerance
 

@@ -10,7 +10,7 @@ from onnx import numpy_helper
 from tests.graphs import parse
 from tracer.errors import InputError, UsageError
 from tracer.graph import loading
-from tracer.inputs.batches import open_batches
+from tracer.inputs.datasets.opening import open_batches
 from tracer.inputs.request import Request
 
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracer.records.counted_runs import MachineUse, Usage, counted_runs, outliers
-from tracer.support.statistics import summarize
-from tracer.support.timing import HAS_USAGE, RunTimer, usage
+from tracer.support.measurements import HAS_USAGE, RunTimer, summarize, usage
 
 KERNELS = 30
 SLICE_US = 3000.0

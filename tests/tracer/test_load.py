@@ -2,12 +2,12 @@
 
 import os
 
-from tracer.support import timing
-from tracer.support.timing import Load, Moment
+from tracer.support import measurements
+from tracer.support.measurements import Load, Moment
 
 
 def test_shares_are_those_of_all_processors(tmp_path, monkeypatch):
-    monkeypatch.setattr(timing, "_STAT", tmp_path / "stat")
+    monkeypatch.setattr(measurements, "_STAT", tmp_path / "stat")
     tick = os.sysconf("SC_CLK_TCK")
 
     def counted(*seconds):
@@ -24,6 +24,6 @@ def test_shares_are_those_of_all_processors(tmp_path, monkeypatch):
 
 
 def test_where_the_system_does_not_tell_nothing_is_known(tmp_path, monkeypatch):
-    monkeypatch.setattr(timing, "_STAT", tmp_path / "missing")
-    monkeypatch.setattr(timing, "resource", None)
+    monkeypatch.setattr(measurements, "_STAT", tmp_path / "missing")
+    monkeypatch.setattr(measurements, "resource", None)
     assert Moment.now().until_now() == Load(None, None, None)

@@ -17,7 +17,7 @@ FUNCTIONS = [name for name in tracer.__all__ if inspect.isfunction(getattr(trace
 SUBSYSTEMS = {
     "matplotlib", "sqlite3", "torch", "tracer.accumulators.emulation",
     "tracer.accumulators.spec.accumulator", "tracer.accumulators.statistics.partial_sums",
-    "tracer.analyzers.views.exchange", "tracer.analyzers.views.report", "tracer.inputs.batches",
+    "tracer.analyzers.views.exchange", "tracer.analyzers.views.report",
     "tracer.inputs.datasets.opening", "tracer.storage", "tracer.whatif",
 }  # fmt: skip
 """What few commands need: accumulators, data sets, plots, files of other programs and our own."""

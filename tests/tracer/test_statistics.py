@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tracer.records import counted_runs
-from tracer.support import statistics
+from tracer.support import measurements
 
 samples_of_runs = hnp.arrays(
     np.float64, st.tuples(st.integers(2, 50), st.integers(1, 4)), elements=st.floats(0, 1e6)
@@ -15,8 +15,8 @@ samples_of_runs = hnp.arrays(
 
 @given(samples_of_runs)
 def test_a_summary_is_what_numpy_says_of_each_column(samples):
-    found = statistics.summarize(samples)
-    usual = statistics.bulk(samples)
+    found = measurements.summarize(samples)
+    usual = measurements.bulk(samples)
     means = np.ma.masked_array(samples, ~usual).mean(axis=0)
     assert np.allclose(found.mean, means.filled(np.nan))
     assert np.allclose(found.p50, np.median(samples, axis=0))
@@ -28,10 +28,10 @@ def test_a_summary_is_what_numpy_says_of_each_column(samples):
 
 @given(samples_of_runs, st.floats(0, 2))
 def test_the_bulk_has_the_faster_quarter_and_all_of_equal_samples(samples, tick):
-    usual = statistics.bulk(samples, tick)
+    usual = measurements.bulk(samples, tick)
     low = np.quantile(samples, 0.25, axis=0)
     assert (usual | (samples > low)).all()
-    assert statistics.bulk(np.full((9, 2), 3.0), tick).all()
+    assert measurements.bulk(np.full((9, 2), 3.0), tick).all()
 
 
 def test_stalls_in_most_samples_leave_the_mean_of_the_others():
@@ -39,14 +39,14 @@ def test_stalls_in_most_samples_leave_the_mean_of_the_others():
     random = np.random.default_rng(3)
     quiet = random.normal(40.0, 1.0, (400, 50))
     stalls = np.where(random.random(quiet.shape) < 0.6, random.exponential(3000, quiet.shape), 0)
-    stalled = statistics.summarize(np.floor(quiet + stalls), 1.0)
+    stalled = measurements.summarize(np.floor(quiet + stalls), 1.0)
     assert np.abs(stalled.mean + 0.5 - 40.0).max() < 1.0
-    assert np.abs(statistics.summarize(np.floor(quiet), 1.0).mean + 0.5 - 40.0).max() < 0.2
+    assert np.abs(measurements.summarize(np.floor(quiet), 1.0).mean + 0.5 - 40.0).max() < 0.2
 
 
 def covered(samples):
     """Share of experiments (columns) whose interval holds the true mean, 0."""
-    half = statistics.ci95_half(samples)
+    half = measurements.ci95_half(samples)
     return float(np.mean(np.abs(samples.mean(axis=0)) <= half))
 
 
@@ -67,7 +67,7 @@ def test_the_interval_holds_where_runs_are_alike_and_the_usual_formula_fails():
 
 
 def test_one_run_has_no_interval():
-    assert np.isnan(statistics.ci95_half(np.ones((1, 3)))).all()
+    assert np.isnan(measurements.ci95_half(np.ones((1, 3)))).all()
 
 
 def test_outliers_are_runs_far_above_the_rest_and_never_below():

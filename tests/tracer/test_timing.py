@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from tracer.support.timing import elapsed_us, times_us
+from tracer.support.measurements import elapsed_us, times_us
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 import tracer
 import tracer.cli
 from tests.graphs import divided
-from tracer.analyzers.placement import placements, unplaced
+from tracer.analyzers.grouping import placements, unplaced
 from tracer.analyzers.timing import coverage
 from tracer.executors.onnxruntime import kernel_nodes
 

@@ -30,13 +30,12 @@ from tracer.graph.shape_inference import TensorTypes
 from tracer.interpreter import values
 from tracer.interpreter.operators import Body, Kernel, MemoryBudget
 from tracer.interpreter.plan import Plan, Task
-from tracer.interpreter.values import Value
 from tracer.shapes import infer
 from tracer.support.types import Array
 
 _GRAPH_FORMATS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 """Formats of a graph's own types."""
-Compute = Callable[[Sequence[Value], RunOperator], Sequence[Value]]
+Compute = Callable[[Sequence[values.Value], RunOperator], Sequence[values.Value]]
 """Computes the outputs of a node in its accumulator; raises NoIntegerForm for other operands."""
 _THREAD_RUNNERS: ContextVar[Mapping[str, SumRunner] | None] = ContextVar("runners", default=None)
 _LISTED = 6
@@ -161,7 +160,9 @@ class AccumulatorEmulation:
         if compute is None:
             return default
 
-        def kernel(inputs: Sequence[Value], bodies: Mapping[str, Body]) -> Sequence[Value]:
+        def kernel(
+            inputs: Sequence[values.Value], bodies: Mapping[str, Body]
+        ) -> Sequence[values.Value]:
             run_operator = partial(default, inputs, bodies)
             try:
                 return compute(inputs, run_operator)

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, cast
 
 from tracer.analyzers.options import ADDITION_CONVENTIONS, DEFAULT_ENERGY_MODEL, METRIC
 from tracer.containment import activity, calls
-from tracer.containment.activity import Progress, progress_bar, silent
 from tracer.errors import TracerError, UsageError
 from tracer.exporters import frameworks
 from tracer.support.arguments import (
@@ -58,7 +57,7 @@ class Contained:
     process. `progress` is called as the work goes on; see `progress_bar` for True, False and None.
     """
 
-    progress: Progress | bool | None = None
+    progress: activity.Progress | bool | None = None
     limits: Limits | None = None
     in_process: bool = False
 
@@ -67,9 +66,9 @@ class Contained:
         check_fields(self)
 
     @property
-    def report(self) -> Progress:
+    def report(self) -> activity.Progress:
         """What is called as the work goes on."""
-        return self.progress if callable(self.progress) else silent
+        return self.progress if callable(self.progress) else activity.silent
 
 
 FORMER = {
@@ -148,7 +147,7 @@ def contained(
 
         def run_call(chosen: _Record) -> _Result:
             is_client = not isinstance(getattr(chosen, "cluster", None), str | None)
-            with progress_bar(chosen.progress) as progress:
+            with activity.progress_bar(chosen.progress) as progress:
                 if chosen.in_process or getattr(chosen, "receivers", None) or is_client:
                     return function(replace(chosen, progress=progress))
                 most = chosen.limits

@@ -16,7 +16,7 @@ from tracer.api._generation import planned, refuse_other_inputs
 from tracer.api.count import COUNT_WITH_RUN, Count
 from tracer.errors import UsageError
 from tracer.executors import registry
-from tracer.exporters.subject import open_subject
+from tracer.exporters.subject import open_subject, runnable_form
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import Shapes, TensorTypes
 from tracer.inputs.decoder import Decoder, PhaseRequest, recognise
@@ -30,7 +30,6 @@ from tracer.inputs.request import (
 )
 from tracer.inputs.sizes import batch_of, choose
 from tracer.limits import Limits, enforced
-from tracer.quantization.runnable import runnable_form
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import Trace, typed_table

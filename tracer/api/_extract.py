@@ -15,7 +15,7 @@ from tracer.errors import InputError, ThresholdError, UsageError, locate_errors,
 from tracer.executors import registry
 from tracer.executors.releases import Release
 from tracer.exporters import writing
-from tracer.exporters.subject import open_subject
+from tracer.exporters.subject import open_subject, runnable_form
 from tracer.extraction import Extracted
 from tracer.extraction import script as scripts
 from tracer.extraction.cutting import Case, Cutter, find_nodes, values_in_bodies
@@ -26,7 +26,6 @@ from tracer.graph.operators import has_rounded_weights
 from tracer.inputs.feedset import FeedSet, write_test_data
 from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
 from tracer.interpreter.values import from_tensor
-from tracer.quantization.runnable import runnable_form
 from tracer.records import environment
 from tracer.support.files import check_writable, write_atomically
 from tracer.support.tolerance import Tolerance

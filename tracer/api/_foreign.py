@@ -8,8 +8,8 @@ import onnx
 import pandas as pd
 
 from tracer.analyzers.attribution import attribute
-from tracer.analyzers.operations import operation_table
-from tracer.analyzers.placement import unplaced
+from tracer.analyzers.grouping import unplaced
+from tracer.analyzers.table import operation_table
 from tracer.analyzers.timing import RUNTIME, timing
 from tracer.api._assembly import Attribution, analyze, assembled
 from tracer.errors import UsageError

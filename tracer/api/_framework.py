@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import pandas as pd
 from numpy.typing import NDArray
 
-from tracer.analyzers.operations import operation_table, with_roofs
+from tracer.analyzers.table import operation_table, with_roofs
 from tracer.analyzers.timing import notes
 from tracer.api._assembly import as_list, configured
 from tracer.api.profile import ProfileFrameworkArguments

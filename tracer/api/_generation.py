@@ -5,11 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tracer.containment import activity, signals
-from tracer.containment.activity import Progress
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.executors.registry import Step as Stepping
-from tracer.executors.registry import SteppingExecutor
 from tracer.graph.model import Model
 from tracer.inputs.decoder import Decoder, PhaseRequest, recognise
 from tracer.inputs.feedset import FeedSet
@@ -24,14 +22,14 @@ class Phased:
 
     decoder: Decoder
     phases: Phases
-    executor: SteppingExecutor[Model, FeedSet, Any]
+    executor: registry.SteppingExecutor[Model, FeedSet, Any]
     seed: int
-    progress: Progress
+    progress: activity.Progress
     measured: list[Generated] = field(default_factory=list)
 
     @classmethod
     def of(
-        cls, model: Model, phases: Phases, executor: str, seed: int, progress: Progress
+        cls, model: Model, phases: Phases, executor: str, seed: int, progress: activity.Progress
     ) -> "Phased":
         """Returns the phases of `model`. Raises ModelError where it is no decoder with a cache."""
         runtime = registry.find_stepping(executor)
@@ -73,12 +71,12 @@ def planned(decoder: Decoder, phases: Phases) -> Generation:
 
 def measure(
     decoder: Decoder,
-    executor: SteppingExecutor[Model, FeedSet, Any],
+    executor: registry.SteppingExecutor[Model, FeedSet, Any],
     settings: Any,
     batch: int | None,
     phases: Phases,
     seed: int,
-    progress: Progress,
+    progress: activity.Progress,
 ) -> Generated:
     """Returns the times of whole generations on random tokens from `seed`.
 

@@ -14,14 +14,12 @@ from tracer.analyzers.table import origins
 from tracer.api._assembly import analyze, assembled, configured
 from tracer.api.interpret import InterpretArguments
 from tracer.executors import registry
-from tracer.executors.registry import Receive
 from tracer.executors.settings import OrtSettings
-from tracer.exporters.subject import open_subject
+from tracer.exporters.subject import open_subject, runnable_form
 from tracer.graph.model import Model
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import Request, on_sizes_that_run, request_for, with_overrides
 from tracer.limits import Limits, enforced
-from tracer.quantization.runnable import runnable_form
 from tracer.records import environment
 from tracer.records.trace import Run, Trace
 from tracer.scaling.pool import opened_pool
@@ -122,7 +120,7 @@ def _runner(call: InterpretArguments, model: Model) -> Callable[..., Run]:
     fallback = None
     if call.fallback is not None:
         fallback = registry.find_fallback(call.fallback, call.register)
-    callbacks: list[Receive] = [receiver.receive for receiver in call.receivers]
+    callbacks: list[registry.Receive] = [receiver.receive for receiver in call.receivers]
     if call.receive is not None:
         callbacks.insert(0, call.receive)
     general = {

@@ -13,7 +13,6 @@ from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
 from tracer.accumulators.spec.policy import Entry, Policy
 from tracer.accumulators.statistics.certificates import Guarantee, guarantee
 from tracer.analyzers import energy as energy_models
-from tracer.analyzers.energy import EnergyModel
 from tracer.api._calls import file_of
 from tracer.api.narrow import NarrowArguments
 from tracer.containment import signals
@@ -49,7 +48,11 @@ _CONVENTION = "plain"
 
 
 def with_energies(
-    result: Narrowed, wide: Model, best: attempts.Attempt, dataset: Dataset, energy: EnergyModel
+    result: Narrowed,
+    wide: Model,
+    best: attempts.Attempt,
+    dataset: Dataset,
+    energy: energy_models.EnergyModel,
 ) -> Narrowed:
     """Returns `result` with the energy of each node for one sample, by the model `energy`.
 

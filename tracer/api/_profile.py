@@ -26,7 +26,7 @@ from tracer.errors import TracerError, UsageError
 from tracer.executors import registry
 from tracer.executors.registry import OptimizedGraph
 from tracer.executors.releases import PACKAGES
-from tracer.exporters.subject import open_subject
+from tracer.exporters.subject import open_subject, runnable_form
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import TensorTypes
@@ -41,7 +41,6 @@ from tracer.inputs.request import (
 )
 from tracer.inputs.sizes import open_places
 from tracer.limits import Limits, fair_share
-from tracer.quantization.runnable import runnable_form
 from tracer.records.environment import Peak, Peaks
 from tracer.records.trace import INCOMPLETE, Run, Trace
 from tracer.shapes import infer

@@ -14,12 +14,11 @@ from tracer.arithmetic.replays import KnownRules
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.executors.settings import OrtSettings
-from tracer.exporters.subject import ModelSource, open_subject
+from tracer.exporters.subject import ModelSource, open_subject, runnable_form
 from tracer.graph.model import Model
 from tracer.host import cores
 from tracer.inputs.feedset import FeedSet
 from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
-from tracer.quantization.runnable import runnable_form
 from tracer.records.bits import Fingerprint, ModelPrint, Replayed, ReplayedKernel, ReplayedOutput
 from tracer.records.model_info import ModelInfo
 from tracer.support.files import EXAMPLES

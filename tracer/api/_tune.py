@@ -16,9 +16,8 @@ from tracer.containment import signals
 from tracer.errors import UsageError
 from tracer.executors import registry
 from tracer.exporters import writing
-from tracer.exporters.subject import open_subject
+from tracer.exporters.subject import open_subject, runnable_form
 from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
-from tracer.quantization.runnable import runnable_form
 from tracer.records.model_info import ModelInfo
 from tracer.records.trace import INCOMPLETE
 from tracer.records.transformed import Speedup, Trial, Tuned

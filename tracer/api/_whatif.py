@@ -31,7 +31,6 @@ from tracer.whatif.criteria import Deadline, judgement
 from tracer.whatif.options import WhatIfOptions
 from tracer.whatif.reuse import StoredBatches, usual_batch
 from tracer.whatif.shard_runs import MetricJob
-from tracer.whatif.variants import Task, graph_variants, run_variants
 
 _OF_WIDTHS = {
     "orders": "--order", "overflows": "--overflow", "biases": "--bias",
@@ -70,7 +69,7 @@ def what_if(call: WhatIfArguments, pool: Pool) -> WhatIf | AccumulatorSweep:
     loaded, batches, metric = opened.model, opened.batches, opened.metric
     model_of_energy = energy.find(options.energy)
     data, folder = file_of(call.data), Path(call.data_dir)
-    graphs, changes = graph_variants(loaded, data, options, folder, call.report)
+    graphs, changes = variants.graph_variants(loaded, data, options, folder, call.report)
 
     def identity() -> dict[str, str]:
         return opened.identity(options, changes)
@@ -80,10 +79,12 @@ def what_if(call: WhatIfArguments, pool: Pool) -> WhatIf | AccumulatorSweep:
         stored = closing(WhatIfFile(Path(call.trace), identity(), call.force))
     with stored as file:
         with _kept_shards(file, pool, identity, call.force) as shards:
-            task = Task(
+            task = variants.Task(
                 batches, metric, model_of_energy, options, plan, pool, shards, call.limits, deadline
             )
-            found, notes, convention = run_variants(task, graphs, accumulators, file, call.report)
+            found, notes, convention = variants.run_variants(
+                task, graphs, accumulators, file, call.report
+            )
         settings = {f.name: getattr(task.options, f.name) for f in fields(task.options)}
         settings |= {
             "data": batches.dataset.name, "batch": batches.size,
@@ -193,7 +194,7 @@ def _accumulators(
 
     def quantized() -> Model:
         data, folder = file_of(call.data), Path(call.data_dir)
-        (graph,), notes = graph_variants(loaded, data, options, folder, call.report)
+        (graph,), notes = variants.graph_variants(loaded, data, options, folder, call.report)
         changes.extend(notes)
         return graph.model
 

@@ -65,11 +65,10 @@ def diff(call: DiffArguments) -> GraphDiff:
     from tracer.analyzers.graph_diff import compare_graphs
     from tracer.analyzers.graph_diff.graph import Graph
     from tracer.analyzers.graph_diff.pairing import equal_tensors
-    from tracer.exporters.subject import open_subject
+    from tracer.exporters.subject import open_subject, runnable_form
     from tracer.graph import stored_weights
     from tracer.graph.operators import rounds_values
     from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
-    from tracer.quantization.runnable import runnable_form
 
     opened = [open_subject(source) for source in (call.first, call.second)]
     is_same = stored_weights.are_same(*opened)  # then one runs, and is read

@@ -60,10 +60,9 @@ def fusions(call: FusionsArguments) -> Fusions:
     from tracer.api._assembly import matched
     from tracer.errors import TracerError
     from tracer.executors import registry
-    from tracer.exporters.subject import open_subject
+    from tracer.exporters.subject import open_subject, runnable_form
     from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
     from tracer.limits import Limits, fair_share
-    from tracer.quantization.runnable import runnable_form
     from tracer.records import environment
     from tracer.records.model_info import ModelInfo
 

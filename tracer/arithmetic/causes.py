@@ -382,8 +382,11 @@ class _Region:
             if own and other and own.keys() != other.keys():
                 return [TYPE]
             causes = dict.fromkeys([STORED] * ({*own.values(), ""} != {*other.values(), ""}))
-            if further := _further_operators(*nodes):
-                return [*causes, f"further operators ({', '.join(further)})"]
+            had, has = (Counter(node.op_type for node in each) for each in nodes)
+            more, fewer = has - had, had - has
+            if bool(more) != bool(fewer):  # one model has all operators of the other, and further
+                further = ", ".join(sorted((more or fewer).elements()))
+                return [*causes, f"further operators ({further})"]
         mine, theirs = (
             [node for node in nodes if node.op_type not in _REORDERINGS] for nodes in self._nodes
         )
@@ -460,13 +463,6 @@ def _attribute_cause(
         return _ATTRIBUTES.get(name, f"the attribute {name}")
     operators = [Counter(node.op_type for node in node_protos(each.g)) for each in sides]
     return f"{OPERATOR} in its {name}" if operators[0] != operators[-1] else f"its {name}"
-
-
-def _further_operators(first: Nodes, second: Nodes) -> list[str]:
-    """Returns the operators that one model has beside all of the other; none of the same ones."""
-    own, other = (Counter(node.op_type for node in nodes) for nodes in (first, second))
-    more, fewer = own - other, other - own
-    return [] if more and fewer else sorted((more or fewer).elements())
 
 
 def _rule(side: Side, node: onnx.NodeProto) -> Rule | str:

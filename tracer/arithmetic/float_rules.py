@@ -31,13 +31,6 @@ from tracer.accumulators.spec.float_accumulator import (
 from tracer.accumulators.spec.orders import Terms
 from tracer.arithmetic import float_probes, sums, trees
 from tracer.arithmetic.black_box import BlackBox, Finding, order_words
-from tracer.arithmetic.float_probes import (
-    SINGLE_FRACTION,
-    Candidate,
-    Probes,
-    are_operands,
-    likely_ways,
-)
 from tracer.arithmetic.integer_search import named_orders, tile_orders
 from tracer.arithmetic.kernel import LEAST_RESULTS, Facts, NotKnown
 from tracer.errors import UsageError
@@ -280,16 +273,16 @@ _HALVES = (float_format("fp16"), float_format("bf16"))
 def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
     """Returns the rule of a sum of floats. Raises NotKnown if none fits."""
     fraction = _fraction(box)
-    if fraction > SINGLE_FRACTION:
+    if fraction > float_probes.SINGLE_FRACTION:
         return reveal_tree(box, random, np.float64)
-    probes = Probes(box, random, fraction)
-    is_single = fraction == SINGLE_FRACTION and box.operands.left.format == SINGLE
+    probes = float_probes.Probes(box, random, fraction)
+    is_single = fraction == float_probes.SINGLE_FRACTION and box.operands.left.format == SINGLE
     reason = f"sums keep {fraction} bits of fraction; no accumulator explains all probes"
     least = -fraction - 2
     left, right = np.zeros((1, box.terms)), np.ones((1, box.terms))
     left[0, :3] = np.array([1, 2.0 ** (least if box.is_plain_sum else least // 2), -1])[: box.terms]
     right[0, 1] = 1 if box.is_plain_sum else 2.0 ** (least - least // 2)
-    fits = are_operands(box, left, right)[0]
+    fits = float_probes.are_operands(box, left, right)[0]
     keeps_more = fits and box.sums(left, right)[0] == 2.0**least  # than it has at last
     results = (None, *(form for form in _HALVES if form.fraction_bits == fraction))
     for result in results if box.operands.left.format != SINGLE else ():
@@ -300,7 +293,7 @@ def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
             with suppress(NotKnown):
                 return reveal_tree(box, random, np.float32, result)
     blocks = iter(()) if is_single else _blocks(probes, fraction)
-    candidates: Iterator[Candidate] = chain(_accumulators(probes, fraction), blocks)
+    candidates: Iterator[float_probes.Candidate] = chain(_accumulators(probes, fraction), blocks)
     for candidate in candidates:
         if probes.verifies(candidate):
             return Finding.of(candidate, box.terms)
@@ -325,7 +318,7 @@ def _fraction(box: BlackBox) -> int:
         left[:, other], right[:, other] = 2.0 ** (least // 2), 2.0 ** (least - least // 2)
         if box.is_plain_sum:
             left[:, other], right[:] = 2.0**least, 1
-        fits = are_operands(box, left, right)
+        fits = float_probes.are_operands(box, left, right)
         if fits.any():
             exact = box.sums(left[fits], right[fits]) == 4.0**power + 2.0 ** least[fits]
             most = max(most, int(bits[fits][exact].max(initial=0)))
@@ -338,7 +331,7 @@ def _single_fraction(box: BlackBox, most: int) -> int:
     left = np.zeros((len(bits), box.terms))
     left[:, 0] = 1 + 2.0**-bits
     right = np.ones(left.shape)
-    fits = are_operands(box, left, right)
+    fits = float_probes.are_operands(box, left, right)
     if not fits.any():
         return most
     wrong = bits[fits][box.sums(left[fits], right[fits]) != left[fits, 0]]
@@ -357,7 +350,7 @@ def _formats(fraction: int, subnormals: Subnormals) -> Iterator[FloatFormat]:
                     yield form
 
 
-def _accumulators(probes: Probes, fraction: int) -> Iterator[FloatAccumulator]:
+def _accumulators(probes: float_probes.Probes, fraction: int) -> Iterator[FloatAccumulator]:
     """Yields the float accumulators that explain the probes."""
     roundings = [FloatRounding(name) for name in ("rne", "rz", "floor")]
     if by_seed := _seeded(probes, fraction):
@@ -376,21 +369,26 @@ def _accumulators(probes: Probes, fraction: int) -> Iterator[FloatAccumulator]:
         yield from (each for each in pairs if probes.agrees(each, terms))
         if roundings[0].name == "sr":  # no accumulator draws in another order
             ways = [way for way in ways if "order" not in way]
-        for each, way in product(pairs, likely_ways(probes, pairs[0], ways) if pairs else ()):
+        for each, way in product(
+            pairs, float_probes.likely_ways(probes, pairs[0], ways) if pairs else ()
+        ):
             if "order" in way and each.rounding.name == "rne" and each.format == SINGLE == operands:
                 continue  # masked probes find trees
             if probes.agrees(candidate := replace(each, **way), terms):
                 yield candidate
 
 
-def _seeded(probes: Probes, fraction: int) -> FloatRounding | None:
+def _seeded(probes: float_probes.Probes, fraction: int) -> FloatRounding | None:
     """Returns the stochastic rounding that explains single products within any range."""
     if not probes.are_random:
         return None
     near_one = probes.near_one
     usual = FloatAccumulator(FloatFormat(8, fraction))
     ways = [usual, replace(usual, fused=True)]
-    ways += [replace(usual, product=FloatFormat(8, bits)) for bits in range(SINGLE_FRACTION + 1)]
+    ways += [
+        replace(usual, product=FloatFormat(8, bits))
+        for bits in range(float_probes.SINGLE_FRACTION + 1)
+    ]
     for seed in range(_SEEDS):
         rounding = FloatRounding("sr", seed)
         for way in ways:
@@ -401,7 +399,7 @@ def _seeded(probes: Probes, fraction: int) -> FloatRounding | None:
 
 
 def _of_one_format(
-    probes: Probes, fraction: int, rounding: FloatRounding
+    probes: float_probes.Probes, fraction: int, rounding: FloatRounding
 ) -> Iterator[FloatAccumulator]:
     """Yields accumulators that explain single products; products are exact, or like the sum."""
     for own in _by_range(fraction, rounding):
@@ -418,11 +416,11 @@ def _by_range(fraction: int, rounding: FloatRounding) -> Iterator[list[FloatAccu
 
 
 def _of_two_formats(
-    probes: Probes, fraction: int, rounding: FloatRounding
+    probes: float_probes.Probes, fraction: int, rounding: FloatRounding
 ) -> Iterator[FloatAccumulator]:
     """Yields accumulators that explain single products, which have another format than sums."""
     single = _single_fraction(probes.box, fraction)
-    widest = SINGLE_FRACTION if single == fraction else single
+    widest = float_probes.SINGLE_FRACTION if single == fraction else single
     for own in _by_range(fraction, rounding):
         like = max(own, key=lambda each: each.format.largest_exponent)
         for bits in range(single, widest + 1):
@@ -439,7 +437,7 @@ def _of_two_formats(
                     yield from (each for each in mixed if probes.agrees(each, 1))
 
 
-def _presets(probes: Probes) -> Iterator[BlockFma]:
+def _presets(probes: float_probes.Probes) -> Iterator[BlockFma]:
     """Yields the block multiply-adds of devices that explain the probes.
 
     Libraries part long sums, and add the parts in fp32: that is a promotion.
@@ -465,7 +463,7 @@ def _presets(probes: Probes) -> Iterator[BlockFma]:
     yield from (block for block in others if probes.agrees(block, terms))
 
 
-def _blocks(probes: Probes, fraction: int) -> Iterator[BlockFma]:
+def _blocks(probes: float_probes.Probes, fraction: int) -> Iterator[BlockFma]:
     """Yields other block multiply-adds that explain the probes."""
     operands, terms = probes.box.operands.left.format, probes.box.terms
     assert operands is not None

@@ -423,12 +423,11 @@ def ulps(first: Array, second: Array) -> float:
         return float(np.abs(first.astype(float) - second).max()) if numbers else float("inf")
     if (np.isnan(first) != np.isnan(second)).any():
         return float("inf")
-    one, other = (_steps(np.where(np.isnan(each), 0, each)) for each in (first, second))
+    steps = list[Array]()  # how many floats lie between 0 and each value, with its sign
+    for each in (first, second):
+        values = np.ascontiguousarray(np.where(np.isnan(each), 0, each))
+        bits = values.view(f"i{values.dtype.itemsize}")
+        least = float(np.iinfo(bits.dtype).min)
+        steps.append(np.where(bits < 0, least - bits.astype(float), bits.astype(float)))
+    one, other = steps
     return float(np.abs(one - other).max(initial=0))
-
-
-def _steps(values: Array) -> Array:
-    """Returns how many floats lie between 0 and each value, with its sign, as float64."""
-    bits = np.ascontiguousarray(values).view(f"i{values.dtype.itemsize}")
-    least = np.iinfo(bits.dtype).min
-    return np.where(bits < 0, float(least) - bits.astype(float), bits.astype(float))

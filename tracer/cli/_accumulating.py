@@ -22,6 +22,8 @@ from tracer.support.files import check_writable, read_regular, write_atomically
 from tracer.text import plural
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tracer.accumulators.spec.policy import Policy
     from tracer.accumulators.statistics.certificates import Certificate, Guarantee
     from tracer.graph.model import Model
@@ -32,6 +34,15 @@ OVERFLOWS = get_args(Overflow)
 BIASES = get_args(Bias)
 ZERO_POINTS = get_args(ZeroPoints)
 _ROUNDINGS = ", ".join(get_args(RoundingName)).replace("stochastic", "stochastic(SEED)")
+
+
+_UNBROKEN = ("name", "kind")
+"""Columns whose cells are never continued on a second line."""
+
+_FEWEST_COLUMNS = 120
+"""Columns of a terminal that five cells of a row fit beside each other."""
+
+_INDENT = (0, 0, 0, 4)
 
 
 def _list(context: click.Context, option: click.Parameter, chosen: bool) -> None:
@@ -48,10 +59,36 @@ def _list(context: click.Context, option: click.Parameter, chosen: bool) -> None
             f"--list-accumulators prints a table alone, and reads no {', '.join(unread)}",
             "Leave it out, and redirect what is printed.",
         )
-    from tracer.analyzers.views import presets
+    from rich.box import SIMPLE_HEAD
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    from tracer.accumulators import hardware
+    from tracer.accumulators.spec import kinds
     from tracer.cli._output import write_screen
 
-    write_screen(presets.show)
+    def show(console: Console) -> None:
+        """Prints each preset, and below them how other accumulators are written."""
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        for header in ("name", "kind", "what", "source", "status"):
+            table.add_column(header, no_wrap=header in _UNBROKEN, overflow="fold")
+        for preset in hardware.presets().values():
+            kind = preset.accumulator.kind
+            table.add_row(
+                *map(Text, (preset.name, kind, preset.what, preset.source, preset.status))
+            )
+            if console.width < _FEWEST_COLUMNS:
+                console.print(Text(f"{preset.name}: {kind}, {preset.status}"))
+                for text in (preset.what, preset.source):
+                    console.print(Padding(Text(text), _INDENT))
+        if console.width >= _FEWEST_COLUMNS:
+            console.print(table)
+        console.print(
+            Text(f"Other accumulators are written as {kinds.examples()}: tracer docs hardware")
+        )
+
+    write_screen(show)
     context.exit()
 
 

@@ -13,7 +13,6 @@ import click
 import cloup
 
 from tracer.api import profile as api
-from tracer.api.profile import FrameworkOptions
 from tracer.cli import _accumulating, _options
 from tracer.cli._command import Command, ask_synonyms
 from tracer.cli._messages import progress, tell
@@ -27,7 +26,7 @@ _COMMON = {*api.COMMON, *api.PHASES}
 _ONNX_ONLY = {
     *_options.names(api.ProfileArguments), *_accumulating.NAMES,
 }.difference(_COMMON)  # fmt: skip
-_FRAMEWORK_ONLY = {*_options.names(FrameworkOptions)}
+_FRAMEWORK_ONLY = {*_options.names(api.FrameworkOptions)}
 """Parameters that apply to an .onnx file, or to FILE.py:NAME, only."""
 
 
@@ -84,13 +83,13 @@ def _peaks_of_card(threads: int) -> Peaks:
 ))  # fmt: skip
 @_options.PROCESS_LIMITS
 @_accumulating.options
-@_options.declared(FrameworkOptions, "framework", FrameworkOptions)
+@_options.declared(api.FrameworkOptions, "framework", api.FrameworkOptions)
 @_options.TRACE_VIEW
 def command(
     model: Path,
     options: dict[str, Any],
     roofline: bool,
-    framework: FrameworkOptions,
+    framework: api.FrameworkOptions,
     accumulating: _accumulating.AccumulatorOptions | None,
     output: _options.Output,
 ) -> None:

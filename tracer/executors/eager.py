@@ -17,7 +17,7 @@ from tracer.executors.registry import Profiled
 from tracer.executors.settings import EagerSettings, MeasuringSettings
 from tracer.records.counted_runs import MachineUse
 from tracer.records.trace import Kernel, Run
-from tracer.support.timing import Moment, RunTimer
+from tracer.support.measurements import Moment, RunTimer
 from tracer.support.types import FloatArray
 
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory")

@@ -25,8 +25,7 @@ from tracer.containment.activity import Progress, silent
 from tracer.executors.settings import PRECISION, MeasuringSettings
 from tracer.records.counted_runs import MachineUse, Usage
 from tracer.records.trace import Turns
-from tracer.support.statistics import summarize
-from tracer.support.timing import HAS_USAGE, SPINNING_S, Moment, RunTimer
+from tracer.support.measurements import HAS_USAGE, SPINNING_S, Moment, RunTimer, summarize
 from tracer.support.types import FloatArray
 
 SECONDS = 5.0

@@ -178,9 +178,8 @@ def repaired(proto: onnx.ModelProto, accepted: bool) -> tuple[onnx.ModelProto, t
 
     The copy is sorted, imports QONNX's domain, and leaves an input's size open where 0 is declared:
     some exporters write 0 for an unknown size, and runtimes would take no other. A matrix of
-    weights without a row or a column shows that a size of 0 is meant. `accepted` is what
-    `check_proto` returns: the checker looks at imports and at the order, if not at what bodies
-    return.
+    weights without a row or a column shows that a size of 0 is meant. `accepted`, which
+    `check_proto` returns, tells imports and order, if not that of what bodies return.
     """
     weights = {weight.name for weight in proto.graph.initializer}
     means_zero = any(len(each.dims) > 1 and 0 in each.dims for each in proto.graph.initializer)

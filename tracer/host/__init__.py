@@ -37,7 +37,7 @@ from tracer.interpreter.numeric import parallel
 from tracer.records import environment
 from tracer.records.environment import CompiledCode, Peak, Peaks
 from tracer.support.files import cached_file, read_cached, store_in_cache
-from tracer.support.timing import Moment, times_us
+from tracer.support.measurements import Moment, times_us
 from tracer.support.types import FloatArray
 
 _SIZES = (128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)

@@ -18,7 +18,7 @@ import torch
 from tracer.host import read_peaks, write_peaks
 from tracer.records.environment import TF32, Peak, Peaks, observe
 from tracer.support.files import cached_file
-from tracer.support.timing import times_us
+from tracer.support.measurements import times_us
 
 _SIZES = (8192, 4096)
 """A product of the larger one takes 1 to 25 ms; the smaller one may end before the clock drops."""

@@ -15,12 +15,7 @@ from tracer import shapes
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.graph import operators, shape_inference, tensor_type
 from tracer.graph.model import Address, Model
-from tracer.inputs.demands import (
-    readers,
-    sizes_from_attention,
-    sizes_from_weights,
-    weight_shape,
-)
+from tracer.inputs import demands
 from tracer.text import CHOSEN, suggest
 
 Declared: TypeAlias = Mapping[str, tuple[tensor_type.Dim, ...]]
@@ -329,8 +324,8 @@ def _with_ranks(model: Model, dims: Mapping[str, int]) -> dict[str, tuple[tensor
         axes = {axis for owner, _, axis in (key.rpartition(":") for key in dims) if owner == name}
         is_given = axes == {str(axis) for axis in range(len(axes))}
         weights = (  # has the rank of the input that it meets
-            weight_shape(model, node, _RANKED[node.op_type])
-            for node, position in readers(model, ("", name))
+            demands.weight_shape(model, node, _RANKED[node.op_type])
+            for node, position in demands.readers(model, ("", name))
             if position == 0 and node.op_type in _RANKED
         )
         rank = (len(axes) if is_given else 0) or len(next(filter(None, weights), ()))
@@ -372,10 +367,10 @@ def _usual_sizes(model: Model, declared: Declared, name: str, axis: int) -> Usua
     """Returns what the open dimension `axis` of input `name` counts; the first rule decides."""
     shape, kind = declared[name], tensor_type.declared_types(model.inputs)[name]
     assert kind is not None
-    demanded = sizes_from_weights(model, name, len(shape))
+    demanded = demands.sizes_from_weights(model, name, len(shape))
     if axis in demanded:
         return Usual("weights", (demanded[axis],))
-    heads = sizes_from_attention(model, name) if len(shape) == 4 else {}
+    heads = demands.sizes_from_attention(model, name) if len(shape) == 4 else {}
     if axis in heads:
         return Usual("heads", (heads[axis],))
     if _named(name if shape[axis] is None else shape[axis]) is PAST:
@@ -413,7 +408,7 @@ def _is_sound(model: Model, name: str, shape: tuple[tensor_type.Dim, ...], axis:
         for node in model.dataflow.readers.get(waiting.pop(), ()):
             if node.op_type in ("STFT", "DFT"):
                 return True
-            if node.op_type == "Conv" and len(weight_shape(model, node, 1) or ()) == 3:
+            if node.op_type == "Conv" and len(demands.weight_shape(model, node, 1) or ()) == 3:
                 return True
             if node.op_type in _BEFORE_FEATURES:
                 new = set(model.dataflow.outputs_of(node)) - visited

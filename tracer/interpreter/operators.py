@@ -18,7 +18,6 @@ from tracer.graph import element_types, user_operators
 from tracer.graph.model import Node, canonical_domain
 from tracer.graph.operators import MICROSOFT as MICROSOFT
 from tracer.graph.tensor_type import TensorType
-from tracer.graph.user_operators import Operators, UserOperators
 from tracer.interpreter import ops, values
 from tracer.interpreter.values import Value, nbytes
 from tracer.support.types import Array
@@ -106,7 +105,8 @@ class Registry:
 
 
 def registry_of(
-    operators: Iterable[Operator] | Operators | str | Path, of_model: UserOperators
+    operators: Iterable[Operator] | user_operators.Operators | str | Path,
+    of_model: user_operators.UserOperators,
 ) -> Registry:
     """Returns the operators that a caller gives, and a model brings, in a registry of their own.
 
@@ -114,12 +114,12 @@ def registry_of(
     """
     if isinstance(operators, str | Path):
         operators = _registered(user_operators.load(operators))
-    elif isinstance(operators, Operators):
-        operators = _registered(UserOperators.of([operators]))
+    elif isinstance(operators, user_operators.Operators):
+        operators = _registered(user_operators.UserOperators.of([operators]))
     return Registry((*operators, *_registered(of_model)))
 
 
-def _registered(own: UserOperators) -> list[Operator]:
+def _registered(own: user_operators.UserOperators) -> list[Operator]:
     return [Operator(op_type, 1, function, domain)
             for (domain, op_type), function in own.functions.items()]  # fmt: skip
 

@@ -38,12 +38,9 @@ from tracer.interpreter.numeric import parallel
 from tracer.interpreter.observers import Observer, TensorRecorder
 from tracer.interpreter.values import Value
 from tracer.narrowing import fitting, measures, samples
-from tracer.narrowing.fitting import fit_layer
 from tracer.narrowing.fragment import Fragment, write_layer
 from tracer.narrowing.layers import MEANS, OPERATORS, Layer, PlainSum, find_layers
-from tracer.narrowing.measures import Measure, Proposal
 from tracer.narrowing.requirement import Need
-from tracer.narrowing.samples import Batch, layer_samples
 from tracer.quantization.graph_editor import GraphEditor
 from tracer.support.types import Array
 from tracer.whatif.reuse import ArrayRoom
@@ -135,7 +132,7 @@ class Change:
 
     need: Need
     measure: str = ""
-    proposal: Proposal | None = None
+    proposal: measures.Proposal | None = None
     sums: tuple[str, ...] = ()
     reason: str = ""
 
@@ -208,13 +205,13 @@ def narrow_graph(
 
 def _chosen(
     seen: samples.LayerSamples | samples.SumSamples, need: Need, dear: bool
-) -> tuple[Measure, Proposal] | None:
+) -> tuple[measures.Measure, measures.Proposal] | None:
     """Returns the measure that changes the least of those that lose about as little as any.
 
     Those of a layer with many outputs are compared on a few, since each takes as long as a fit.
     """
     few = seen.some_outputs() if isinstance(seen, samples.LayerSamples) else seen
-    proposals = list[tuple[Measure, Proposal]]()
+    proposals = list[tuple[measures.Measure, measures.Proposal]]()
     for each in measures.measures():
         moves = each.dear or (need.machine is not None and each.rank > 1)
         if not isinstance(seen, each.changes) or (moves and not dear):
@@ -256,11 +253,11 @@ def exact_graph(
     editor, changes = GraphEditor(stepped.proto), dict[str, Change]()
     taken = editor.names()
 
-    def change(layer: Layer, node: Node, parts: Sequence[Batch]) -> Fragment:
+    def change(layer: Layer, node: Node, parts: Sequence[samples.Batch]) -> Fragment:
         need, is_term = replace(needs[node.key], exact=True), _reaches_add(editor, node.outputs[0])
         bits = min(layer.weight_bits, _WEIGHT_BITS - is_term)
-        seen = layer_samples(replace(layer, weight_bits=bits), parts)
-        fit = fit_layer(seen, layer.grid, need.registers(layer.depth))
+        seen = samples.layer_samples(replace(layer, weight_bits=bits), parts)
+        fit = fitting.fit_layer(seen, layer.grid, need.registers(layer.depth))
         finest = _finest_unit(editor, node.outputs[0]) / layer.grid.step
         factors = np.maximum(finest / fit.scales, 1.0)  # no weight is in finer units than this
         bias = None if fit.bias is None else np.rint(fit.bias / factors)
@@ -273,7 +270,7 @@ def exact_graph(
         fragment = Fragment(node.proto, node.key, taken)
         write(fragment)
         editor.replace(node.outputs[0], fragment.nodes, fragment.weights)
-        proposal = Proposal(write, fit.error, fit.power, layer.grid.bits)
+        proposal = measures.Proposal(write, fit.error, fit.power, layer.grid.bits)
         changes[node.key] = Change(need, "scales", proposal, tuple(fragment.sums))
         return fragment
 

@@ -198,7 +198,7 @@ def _multiply(a: Array, b: Array) -> Array:
     return np.asarray(product(a, b), np.result_type(a, b))
 
 
-_KERNELS = "tracer.narrowing.kernels"
+_KERNELS = "tracer.accumulators.kernels"
 _ROUNDED_COLUMNS = 32
 """Columns between two updates of the columns behind them: few large products are fast."""
 _ROUNDED_NUMBERS, _LEAST_ROWS = 1 << 18, 64
@@ -312,7 +312,7 @@ def round_within(weights: FloatArray, inputs: Correlations, limits: Limits) -> F
         for block, shares in zip(blocks, behind, strict=True):
             own = np.ascontiguousarray(factor[block, block])
             errors = np.empty_like(left[block])
-            loaded("columns", _KERNELS).round_block(
+            loaded("rounded_columns", _KERNELS).round_block(
                 left[block], own, registers[block], room, shrink, ends, integers[block], errors
             )
             left[block.stop :] -= shares @ halved(errors, len(errors), -2)

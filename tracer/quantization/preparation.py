@@ -32,7 +32,6 @@ from tracer.executors.settings import OrtSettings
 from tracer.graph import loading, provenance, stored_weights
 from tracer.graph.model import Model, canonical_domain, encoded, graphs
 from tracer.graph.operators import quantized_node
-from tracer.graph.provenance import module_of, pass_on_metadata
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import from_tensor
 from tracer.quantization.calibration import CalibrationBatches
@@ -81,7 +80,7 @@ def _names_matching(nodes: Sequence[onnx.NodeProto], patterns: Sequence[str]) ->
     for pattern in patterns:
         matching = set()
         for node in nodes:
-            own = filter(None, (node.name, node.op_type, module_of(node)))
+            own = filter(None, (node.name, node.op_type, provenance.module_of(node)))
             if any(name == pattern or fnmatchcase(name, pattern) for name in own):
                 matching.add(node.name)
         if not matching:
@@ -166,7 +165,7 @@ def restore_metadata(proto: onnx.ModelProto, prepared: onnx.ModelProto) -> None:
             node.name = name
             del node.metadata_props[:]
             node.metadata_props.extend(original[name].metadata_props)
-    pass_on_metadata(proto, set(original))
+    provenance.pass_on_metadata(proto, set(original))
     marks = provenance.parameter_marks(prepared.graph)
     _pass_on_marks(proto.graph, marks, TENSOR_NAME_QUANT_SUFFIX)
     keys = {entry.key for entry in prepared.metadata_props}
@@ -257,7 +256,7 @@ def restore_nodes(converted: onnx.ModelProto, proto: onnx.ModelProto) -> None:
         del node.metadata_props[:]
         if node.name in own:
             node.metadata_props.extend(own[node.name].metadata_props)
-    pass_on_metadata(converted, set(own))
+    provenance.pass_on_metadata(converted, set(own))
     del converted.metadata_props[:]
     converted.metadata_props.extend(proto.metadata_props)
 

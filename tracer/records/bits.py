@@ -170,7 +170,7 @@ class Replayed(Result):
     Of one node, there are the kernels that stand for it, and no outputs.
     """
 
-    view: ClassVar[str] = "tracer.analyzers.views.replayed"
+    view: ClassVar[str] = "tracer.analyzers.views.bits"
 
     model: ModelInfo
     runtime: str
@@ -245,7 +245,7 @@ class Fingerprint(Result):
     convolutions.
     """
 
-    view: ClassVar[str] = "tracer.analyzers.views.fingerprint"
+    view: ClassVar[str] = "tracer.analyzers.views.bits"
 
     format: int
     processor: str
@@ -275,7 +275,7 @@ class Revealed(Result):
     with one pair of vectors; `vectors` are the random pairs among them that verified the rule.
     """
 
-    view: ClassVar[str] = "tracer.analyzers.views.revealed"
+    view: ClassVar[str] = "tracer.analyzers.views.bits"
 
     function: str
     terms: int

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from tracer.containment import memory
 from tracer.records.result import Result
-from tracer.support.timing import Load
+from tracer.support.measurements import Load
 
 RUNTIMES = (
     "onnxruntime-openvino", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-qnn",

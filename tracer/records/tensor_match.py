@@ -1,4 +1,4 @@
-"""Match two tensors by value, where one may have another layout, padding or order.
+"""Match two tensors by value, where one may have another layout, padding or order; join matches.
 
 The optimised graph of a runtime keeps few names, but its tensors have the values of the model's
 tensors. So tensors are identified by their values. A tensor is read in the layouts that runtimes
@@ -265,3 +265,36 @@ def _layouts(candidate: Array, shape: Sequence[int]) -> Iterator[tuple[int, Arra
             blocked = candidate.reshape(batch, channels // block, height, width, block)
             plain = blocked.transpose(0, 1, 4, 2, 3).reshape(candidate.shape)
             yield LAYOUT, plain[:, : shape[1]]
+
+
+T = TypeVar("T", bound=Hashable)
+
+
+class DisjointSets(Generic[T]):
+    """Sets without a common element; an element that was not added yet is a set of its own."""
+
+    def __init__(self) -> None:
+        self._above: dict[T, T] = {}
+
+    def add(self, element: T) -> None:
+        """Adds an element."""
+        self._above.setdefault(element, element)
+
+    def join(self, one: T, other: T) -> None:
+        """Makes one set of the sets of two elements."""
+        self._above[self.top(one)] = self.top(other)
+
+    def top(self, element: T) -> T:
+        """Returns the element that stands for a set, until that is joined with another."""
+        self.add(element)
+        while self._above[element] != element:
+            self._above[element] = self._above[self._above[element]]
+            element = self._above[element]
+        return element
+
+    def all(self) -> list[list[T]]:
+        """Returns the sets in the order of their first elements, elements as they were added."""
+        sets: dict[T, list[T]] = {}
+        for element in self._above:
+            sets.setdefault(self.top(element), []).append(element)
+        return list(sets.values())

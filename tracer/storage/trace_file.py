@@ -15,7 +15,6 @@ import pandas as pd
 
 from tracer.accumulators.spec.accumulator import Accumulator
 from tracer.accumulators.statistics import float_partial_sums
-from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums, FloatTally
 from tracer.accumulators.statistics.partial_sums import PartialSums, SampleSums, Tally
 from tracer.errors import InputError
 from tracer.records.columns import ColumnSpec, stored_spec
@@ -86,7 +85,7 @@ def put_sums(
     database: sqlite3.Connection,
     run: int,
     sums: Sequence[PartialSums],
-    floats: Sequence[FloatPartialSums] = (),
+    floats: Sequence[float_partial_sums.FloatPartialSums] = (),
     samples: SampleSums | None = None,
 ) -> None:
     """Inserts the statistics of a run or a variant, in their order."""
@@ -154,7 +153,7 @@ def load_sums(text: str, arrays: Mapping[str, Array]) -> PartialSums:
     return PartialSums(tally=tally, **(fields | widths))
 
 
-def _dump_floats(sums: FloatPartialSums) -> tuple[str, bytes]:
+def _dump_floats(sums: float_partial_sums.FloatPartialSums) -> tuple[str, bytes]:
     tally = sums.tally
     record = _FloatRecord(
         node=sums.node,
@@ -166,7 +165,7 @@ def _dump_floats(sums: FloatPartialSums) -> tuple[str, bytes]:
     return as_text(record), _npz({_HISTOGRAM: tally.error_histogram})
 
 
-def _load_floats(text: str, arrays: Mapping[str, Array]) -> FloatPartialSums:
+def _load_floats(text: str, arrays: Mapping[str, Array]) -> float_partial_sums.FloatPartialSums:
     """Raises ValueError, KeyError or MsgspecError for malformed data."""
     record = decoded(text, _FloatRecord)
     histogram = arrays[_HISTOGRAM]
@@ -181,7 +180,9 @@ def _load_floats(text: str, arrays: Mapping[str, Array]) -> FloatPartialSums:
     node = fields.pop("node")
     if fields["greatest_error"] is None:
         fields["greatest_error"] = math.inf
-    return FloatPartialSums(node, FloatTally(**fields, error_histogram=histogram))
+    return float_partial_sums.FloatPartialSums(
+        node, float_partial_sums.FloatTally(**fields, error_histogram=histogram)
+    )
 
 
 def _by_run(

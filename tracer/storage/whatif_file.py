@@ -364,17 +364,15 @@ class KeptShards:
         if isinstance(result, whatif.ShardBaseline):  # partial sums are stored as in a trace
             result, sums = replace(result, sums={}), result.sums.values()
         both = result, [trace_file.dump_sums(each) for each in sums]
-        record = msgspec.msgpack.encode(both, enc_hook=_pack)
+        record = msgspec.msgpack.encode(
+            both, enc_hook=lambda each: (each.dtype.str, each.shape, each.tobytes())
+        )
         values = self._variant, shard.first, shard.count, question, record
         try:
             with self._file.database as database:
                 database.execute("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?)", values)
         except sqlite3.Error as error:
             raise InputError(f"{self._file.path}: cannot be written ({error})") from error
-
-
-def _pack(array: Array) -> tuple[str, tuple[int, ...], bytes]:
-    return array.dtype.str, array.shape, array.tobytes()
 
 
 def _unpack(_: type, packed: tuple[str, tuple[int, ...], bytes]) -> Array:

@@ -30,9 +30,8 @@ from tracer.limits import Limits, enforced
 from tracer.support.tolerance import Tolerance, compare, worst
 from tracer.support.types import FloatArray
 from tracer.text import brief, suggest
-from tracer.tuning import memory
 from tracer.tuning.changes import ALLOWED, Findings, Step, Steps, changes, find, model
-from tracer.tuning.setup import Machine, Setup
+from tracer.tuning.setup import Machine, Setup, peak_bytes
 
 EXECUTOR = "onnxruntime"
 Blocks: TypeAlias = list[FloatArray]
@@ -146,7 +145,7 @@ class OnnxruntimeBench:
 
     def memory(self, setup: Setup, seconds: float) -> int | None:
         """Returns the bytes that a session takes at most, in a process of its own."""
-        return memory.peak_bytes(setup, seconds)
+        return peak_bytes(setup, seconds)
 
 
 @contextmanager

@@ -32,15 +32,7 @@ from tracer.metrics import Metric
 from tracer.records.whatif import REFERENCE_BITS, SweptAccumulator, WideBatch, known_sum
 from tracer.scaling.pool import Pool, Shard, run_on_shards
 from tracer.support.types import Array
-from tracer.whatif import runtime_orders
-from tracer.whatif.criteria import (
-    Deadline,
-    OutOfTimeError,
-    energy_cost,
-    metric_notes,
-    scorer,
-    summary,
-)
+from tracer.whatif import criteria, runtime_orders
 from tracer.whatif.options import WhatIfOptions
 from tracer.whatif.reuse import StoredBatches
 
@@ -64,7 +56,7 @@ class AccumulatorTask:
     pool: Pool
     progress: Progress
     limits: Limits | None
-    deadline: Deadline
+    deadline: criteria.Deadline
 
     @property
     def addition_convention(self) -> str:
@@ -103,7 +95,7 @@ def try_accumulators(
     for spelling, policy in policies.items():
         try:
             row, own = _row(task, spelling, policy)
-        except OutOfTimeError:
+        except criteria.OutOfTimeError:
             tried = f"{len(rows)} of {len(policies)} accumulators were tried"
             notes.append(f"{task.deadline.end_reason}: {tried}")
             break
@@ -111,7 +103,7 @@ def try_accumulators(
         notes += own
         signals.keep(True)
     shown = [batch for part in plain for batch in part.batches]
-    notes += metric_notes(task.metric, shown, task.options.accuracy_budget is not None)
+    notes += criteria.metric_notes(task.metric, shown, task.options.accuracy_budget is not None)
     return rows, np.concatenate([part.scores for part in plain]), notes
 
 
@@ -133,7 +125,9 @@ def _row(
     rules: Mapping[str, Rule] = {
         **{key: every[key] for key in emulation.runners}, **emulation.float_rules
     }  # fmt: skip
-    cost = energy_cost(model, task.batches.dataset, rules, task.energy, task.addition_convention)
+    cost = criteria.energy_cost(
+        model, task.batches.dataset, rules, task.energy, task.addition_convention
+    )
     used = [rules[node].accumulator for node in cost.nodes]
     # the energy of floats does not depend on these bits
     bits = [each.bits if isinstance(each, Accumulator) else REFERENCE_BITS for each in used]
@@ -202,7 +196,7 @@ class TrialJob:
     batches: StoredBatches
     metric: Metric
     limits: Limits | None
-    deadline: Deadline | None = None
+    deadline: criteria.Deadline | None = None
     weights: tuple[WeightFiles, WeightFiles] | None = None
 
     def portable(self) -> "TrialJob":
@@ -226,7 +220,7 @@ class _Runs:
     def __init__(self, job: TrialJob, threads: int | None) -> None:
         self._job = job
         self._threads = threads
-        self._deadline = job.deadline or Deadline()
+        self._deadline = job.deadline or criteria.Deadline()
         self._plain = Interpreter(job.plain, limits=job.limits, threads=threads)
 
     def run(self, shard: Shard) -> _Part:
@@ -237,8 +231,8 @@ class _Runs:
             job.model, wrap_kernel=emulation.wrap, fuse=emulation.fuse, limits=job.limits,
             threads=self._threads,
         )  # fmt: skip
-        scoring = scorer(job.model, job.batches.dataset, job.metric)
-        summarized = summary(job.model, job.metric)
+        scoring = criteria.scorer(job.model, job.batches.dataset, job.metric)
+        summarized = criteria.summary(job.model, job.metric)
         scores, shown = list[Array](), list[WideBatch]()
         with self._deadline.turning_signals():
             for batch in job.batches(shard):

@@ -22,15 +22,7 @@ from tracer.graph.model import Model
 from tracer.inputs.datasets.dataset import Dataset
 from tracer.inputs.feedset import FeedSet
 from tracer.interpreter.interpreter import Interpreter
-from tracer.metrics.scores import (
-    channel_squares,
-    class_counts,
-    large_budget_note,
-    lead,
-    no_hit_note,
-    one_class_note,
-    unlike_channels_note,
-)
+from tracer.metrics import scores as scoring
 from tracer.records.whatif import Coverage, Judgement, NodeWork, WideBatch, known_sum
 from tracer.shapes import infer
 from tracer.support.types import Array
@@ -101,9 +93,9 @@ def summary(model: Model, metric: metrics.Metric) -> Callable[[Array, Sequence[A
         own = _by_name(model, outputs, len(scores))
         return WideBatch(
             scores,
-            lead(outputs[0][: len(scores)]),
-            class_counts(metric, own),
-            channel_squares(metric, own),
+            scoring.lead(outputs[0][: len(scores)]),
+            scoring.class_counts(metric, own),
+            scoring.channel_squares(metric, own),
         )
 
     return summarized
@@ -118,10 +110,10 @@ def metric_notes(
     """
     scores = np.concatenate([batch.scores for batch in batches])
     notes = (
-        one_class_note(metric, (batch.classes for batch in batches)),
-        no_hit_note(metric, scores),
-        None if has_budget else large_budget_note(metric, float(scores.mean())),
-        unlike_channels_note(metric, (batch.squares for batch in batches)),
+        scoring.one_class_note(metric, (batch.classes for batch in batches)),
+        scoring.no_hit_note(metric, scores),
+        None if has_budget else scoring.large_budget_note(metric, float(scores.mean())),
+        scoring.unlike_channels_note(metric, (batch.squares for batch in batches)),
     )
     return tuple(filter(None, notes))
 

@@ -40,7 +40,7 @@ from tracer.analyzers.views.trace.headline import Section
 from tracer.analyzers.views.trace.run_tables import tables
 from tracer.records.columns import BY_NAME, ColumnSpec
 from tracer.records.trace import INCOMPLETE
-from tracer.support.statistics import t_quantile
+from tracer.support.measurements import t_quantile
 from tracer.support.types import FloatArray
 
 MOST_GROUPS = 30

@@ -11,10 +11,10 @@ import pandas as pd
 from tracer.accumulators.statistics.float_partial_sums import FloatPartialSums, error_limit
 from tracer.analyzers.advice import advise
 from tracer.analyzers.grouping import kernel_numbers, served, served_numbers
-from tracer.analyzers.operations import backward_share
 from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.overflow import by_width, channels, widths
 from tracer.analyzers.roofline import INT8, TIMES, arithmetic, shown_peaks
+from tracer.analyzers.table import backward_share
 from tracer.analyzers.timing import coverage, empty, wall, wall_interval
 from tracer.analyzers.views import environment
 from tracer.analyzers.views import report as reports

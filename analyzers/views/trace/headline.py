@@ -9,11 +9,9 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from tracer.analyzers.grouping import grouped, served
-from tracer.analyzers.operations import backward_share
+from tracer.analyzers import grouping
 from tracer.analyzers.options import SAMPLE, ViewOptions, refuse_depth, sort_column
-from tracer.analyzers.placement import Placement, has_providers, placements, unplaced
-from tracer.analyzers.table import own_rows
+from tracer.analyzers.table import backward_share, own_rows
 from tracer.analyzers.timing import coverage, empty, wall
 from tracer.analyzers.views.text import duration, full, percent, plural, quantity, si
 from tracer.analyzers.views.trace.overflow import worst_first
@@ -104,8 +102,8 @@ def folded(section: Section, options: ViewOptions) -> pd.DataFrame:
     refuse_depth(options.by, options.depth)
     if options.by == "node" and options.expand:
         return section.nodes
-    serves = served(section.topology) if options.by == "node" else None
-    return grouped(section.nodes, options.by, section.run, options.depth, serves)
+    serves = grouping.served(section.topology) if options.by == "node" else None
+    return grouping.grouped(section.nodes, options.by, section.run, options.depth, serves)
 
 
 def rows(section: Section, options: ViewOptions) -> pd.DataFrame:
@@ -323,22 +321,22 @@ def memory(section: Section, text: Text) -> tuple[str, ...]:
 
 def providers(section: Section) -> tuple[str, ...]:
     """What each provider of onnxruntime ran, where one of them is not the CPU."""
-    if section.run is None or not has_providers(section.run):
+    if section.run is None or not grouping.has_providers(section.run):
         return ()
-    placed = placements(section.run, section.nodes)
+    placed = grouping.placements(section.run, section.nodes)
     total = sum(each.time_us + each.copies_us for each in placed)
     lines = [_provider(each, total) for each in placed if each.nodes or each.subgraphs]
     copies = sum((each.copies for each in placed), Counter())
     if copies:
         share = percent(sum(each.copies_us for each in placed) / total)
         lines.append(f"copies between providers: {share} of the time, {_count_text(copies)}")
-    without = unplaced(section.nodes)
+    without = grouping.unplaced(section.nodes)
     if without:
         lines.append(f"in no kernel, folded or removed: {plural(without, 'node')}")
     return tuple(lines)
 
 
-def _provider(placed: Placement, total: float) -> str:
+def _provider(placed: grouping.Placement, total: float) -> str:
     """One provider: its share of the `total` time, its nodes, and its compiled subgraphs."""
     count = sum(placed.nodes.values())
     subgraphs = plural(len(placed.subgraphs), "compiled subgraph")

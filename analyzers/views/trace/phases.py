@@ -31,7 +31,7 @@ from tracer.analyzers.views.trace.headline import Section, displayed, execution,
 from tracer.records.columns import Format
 from tracer.records.counted_runs import outliers
 from tracer.records.trace import Generated, Generation, Run, Trace
-from tracer.support.statistics import t_quantile
+from tracer.support.measurements import t_quantile
 from tracer.support.types import FloatArray
 from tracer.text import DECODE
 

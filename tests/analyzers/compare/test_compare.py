@@ -19,7 +19,7 @@ from tracer.analyzers.compare.sweep import WHOLE, sweep
 from tracer.analyzers.views import render
 from tracer.errors import InputError, UsageError
 from tracer.records.trace import Kernel, Turns
-from tracer.support import statistics
+from tracer.support import measurements
 from tracer.support.tolerance import Tolerance
 
 ROWS = [
@@ -198,7 +198,7 @@ def test_a_saved_trace_is_one_side_and_with_itself_no_different(trace):
 def test_the_errors_of_a_saved_trace_are_those_of_its_runs(trace):
     stats = pytest.importorskip("scipy.stats")
     result, run = recorded_side("old", trace), trace.runs[0]
-    summary = statistics.summarize(run.samples[run.counted.profiled], run.tick_us)
+    summary = measurements.summarize(run.samples[run.counted.profiled], run.tick_us)
     half = dict(zip([k.name for k in run.kernels], summary.ci95_half, strict=True))
     errors = result.error_us * stats.t.isf(0.025, result.dof)
     text = {cell: error for cell, error in zip(trace.nodes["kernels"], errors, strict=True)
@@ -354,7 +354,7 @@ def test_rows_that_drown_in_what_the_profiler_costs_are_not_called_different(tra
 
 
 def test_rows_of_a_framework_have_the_times_of_the_kernels_that_name_them(trace):
-    """Their cells hold the row's name and operators, as `analyzers.operations` writes them."""
+    """Their cells hold the row's name and operators, as `analyzers.table` writes them."""
     run = trace.runs[0]
     kernels = [replace(kernel, node=str(place)) for place, kernel in enumerate(run.kernels)]
     names = [str(len(kernels) - 1), "0"]

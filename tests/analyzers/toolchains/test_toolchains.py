@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.analyzers.toolchains import networks
 from tests.interpreter.models import quick
-from tracer.analyzers import toolchains
 from tracer.analyzers.options import ViewOptions
-from tracer.analyzers.toolchains import products
+from tracer.analyzers.views import narrowed
 from tracer.analyzers.views.file_formats import toolchains as files
+from tracer.analyzers.views.narrowed import products
 from tracer.graph import loading
 
 IMAGE = (1, 3, 5, 5)
@@ -39,16 +39,16 @@ def test_products_without_weights_are_numbered_but_not_by_finn():
         "whole": "Conv_0", "depth": "Conv_1", "fc": "MatMul_0", "pairs": "MatMul_1",
         "last": "MatMul_2",
     }  # fmt: skip
-    assert toolchains.finn_configuration(loaded, widths(loaded)) == {
+    assert narrowed.finn_configuration(loaded, widths(loaded)) == {
         "Defaults": {},
         "MVAU_0": {"accDataType": "INT16"},
         "VVAU_0": {"accDataType": "INT17"},
         "MVAU_1": {"accDataType": "INT18"},
         "MVAU_2": {"accDataType": "INT20"},
     }
-    layers = toolchains.hls4ml_configuration(loaded, {"last": 13})["LayerName"]
+    layers = narrowed.hls4ml_configuration(loaded, {"last": 13})["LayerName"]
     assert layers == {"MatMul_2": {"Precision": {"accum": "fixed<13,13>"}}}
-    assert toolchains.finn_configuration(loaded, {"last": 13}) == {
+    assert narrowed.finn_configuration(loaded, {"last": 13}) == {
         "Defaults": {}, "MVAU_2": {"accDataType": "INT13"},
     }  # fmt: skip
 
@@ -58,7 +58,7 @@ def test_products_without_weights_are_numbered_but_not_by_finn():
 def test_a_unit_of_the_accumulator_is_the_product_of_the_scales(first, second, bits):
     net = networks.perceptron((2.0**first, 2.0**second, 0.3, 2.0**second))
     loaded = model(net, (1, 12), "second")
-    layers = toolchains.hls4ml_configuration(loaded, {"first": bits, "second": bits})["LayerName"]
+    layers = narrowed.hls4ml_configuration(loaded, {"first": bits, "second": bits})["LayerName"]
     unit = [Fraction(2) ** first * Fraction(2) ** second, Fraction(2) ** second]
     for name, step in zip(("MatMul_0", "MatMul_1"), unit, strict=True):
         text = layers[name]["Precision"]["accum"].removeprefix("fixed<").removesuffix(">")
@@ -71,8 +71,8 @@ def test_files_are_json_and_yaml():
     yaml = pytest.importorskip("yaml")
     loaded = convolutions()
     for configuration, render, read in (
-        (toolchains.finn_configuration, files.render_json, json.loads),
-        (toolchains.hls4ml_configuration, files.render_yaml, yaml.safe_load),
+        (narrowed.finn_configuration, files.render_json, json.loads),
+        (narrowed.hls4ml_configuration, files.render_yaml, yaml.safe_load),
     ):
         for bits in (widths(loaded), {}):
             document = configuration(loaded, bits)
@@ -98,7 +98,7 @@ def test_qonnx_lowers_the_products_in_the_order_that_finn_is_told():
     assert theirs == {"MVAU_0": (27, 4), "VVAU_0": (36, 4), "MVAU_1": (100, 5)}
     loaded = convolutions()
     told = {
-        name: next(iter(toolchains.finn_configuration(loaded, {name: 9}).keys() - {"Defaults"}))
+        name: next(iter(narrowed.finn_configuration(loaded, {name: 9}).keys() - {"Defaults"}))
         for name in ("whole", "depth", "fc")
     }
     assert list(told.values()) == list(theirs)
@@ -120,7 +120,7 @@ def test_finn_has_the_types_of_the_accumulators():
     from qonnx.core.datatype import DataType
 
     loaded = convolutions()
-    for name, node in toolchains.finn_configuration(loaded, widths(loaded)).items():
+    for name, node in narrowed.finn_configuration(loaded, widths(loaded)).items():
         if name != "Defaults":
             kind = DataType[node["accDataType"]]
             assert kind.min() == -(1 << kind.bitwidth() - 1)
@@ -138,7 +138,7 @@ def test_hls4ml_reads_the_accumulators(scales, tmp_path):
 
     net = networks.perceptron(scales)
     loaded = model(net, (1, 12), "second")
-    own = toolchains.hls4ml_configuration(loaded, {"first": 19, "second": 17})
+    own = narrowed.hls4ml_configuration(loaded, {"first": 19, "second": 17})
     quant = cleanup_model(ModelWrapper(net.model("quant", (1, 12), "second"))).model
     config = config_from_onnx_model(quant, granularity="name", backend="Vitis")
     read = yaml.safe_load(files.render_yaml(own, ViewOptions()))

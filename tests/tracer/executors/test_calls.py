@@ -13,7 +13,7 @@ from tracer.executors import eager
 from tracer.executors.calls import Calls, Kind, Span
 from tracer.executors.eager import Measured, Overhead, profile_of
 from tracer.executors.settings import EagerSettings
-from tracer.support.timing import RunTimer
+from tracer.support.measurements import RunTimer
 
 NAMES = st.sampled_from(["a::x", "a::y", "z"])
 LEAF = st.tuples(st.sampled_from(["operator", "module"]), NAMES, st.just([]))

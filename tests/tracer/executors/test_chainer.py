@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from tracer.analyzers.operations import backward_share, operation_table
+from tracer.analyzers.table import backward_share, operation_table
 from tracer.errors import InputError, UsageError
 from tracer.executors.settings import EagerSettings
 

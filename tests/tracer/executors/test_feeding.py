@@ -14,7 +14,7 @@ from tracer.errors import InputError
 from tracer.executors.onnxruntime import feeding, sessions
 from tracer.executors.settings import OrtSettings, SessionSettings
 from tracer.graph import loading
-from tracer.support.timing import RunTimer
+from tracer.support.measurements import RunTimer
 
 FOREIGN = {
     "bfloat16": ml_dtypes.bfloat16,

@@ -12,7 +12,7 @@ import tracer
 import tracer.cli
 from tests.graphs import divided, residual
 from tracer.analyzers.attribution import attribute
-from tracer.analyzers.placement import placements, unplaced
+from tracer.analyzers.grouping import placements, unplaced
 from tracer.api.compare import naming
 from tracer.api.results import load_result
 from tracer.errors import ModelError, UsageError

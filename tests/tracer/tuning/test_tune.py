@@ -16,9 +16,9 @@ from tests.tracer.tuning.test_changes import COMPUTED_SHAPE
 from tests.tracer.tuning.told import Bench, findings
 from tracer.analyzers import views
 from tracer.containment import signals
-from tracer.tuning import memory
 from tracer.tuning import plan as plans
 from tracer.tuning.candidates import OnnxruntimeBench
+from tracer.tuning.setup import peak_bytes
 
 FOLDED = """
 <ir_version: 8, opset_import: ["": 17]>
@@ -160,7 +160,7 @@ g (float[1,2048] x) => (float[1,2048] y) { y = MatMul (x, w) }
 @pytest.mark.nightly
 def test_the_memory_of_a_session_holds_its_weights_at_least():
     setup = findings(parse(WEIGHTS, w=np.ones((2048, 2048), np.float32))).setup
-    nbytes = memory.peak_bytes(setup)
+    nbytes = peak_bytes(setup)
     if nbytes is None:
         pytest.skip("the system does not tell the memory of a process")
     assert 16 << 20 <= nbytes < 160 << 20

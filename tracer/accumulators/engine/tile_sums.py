@@ -21,7 +21,6 @@ from tracer.accumulators.spec.orders import Order, Stage, Terms
 from tracer.accumulators.statistics.partial_sums import Tally
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import parallel, tile_tasks
-from tracer.interpreter.numeric.tile_tasks import Columns, Groups, Lanes
 from tracer.support.types import Array
 
 _DTYPES = tuple(map(np.dtype, ("int8", "uint8", "int16", "int32", "int64")))
@@ -166,7 +165,7 @@ class Program:
     """
 
     sequence: Array
-    groups: Groups
+    groups: tile_tasks.Groups
     spills: Array
     stages: tuple[Stage, ...]
 
@@ -205,7 +204,7 @@ def program(order: Order, terms: Terms) -> Program | None:
 
     add_up(len(stages) - 1, 0)
     numbers = np.array(groups, np.int64).reshape(-1, 3)
-    joined = Groups(np.ascontiguousarray(numbers[:, :2]), len(stages) - 1)
+    joined = tile_tasks.Groups(np.ascontiguousarray(numbers[:, :2]), len(stages) - 1)
     return Program(np.array(sequence, np.int64), joined, numbers[:, 2], stages)
 
 
@@ -236,7 +235,7 @@ class Factors:
     left: Array
     bias: Array
     lanes: SumLanes
-    groups: Groups
+    groups: tile_tasks.Groups
 
     @classmethod
     def of(cls, lanes: SumLanes, plan: Program, bits: int) -> Factors:
@@ -251,7 +250,7 @@ class Factors:
         return cls(floats, np.broadcast_to(bias, len(left)), lanes, plan.groups)
 
     def clip(
-        self, columns: Columns, values: Array, events: Array | None,
+        self, columns: tile_tasks.Columns, values: Array, events: Array | None,
         parameters: Array | None = None,
     ) -> None:  # fmt: skip
         """Writes limited sums, and the number of steps that left the range if asked.
@@ -266,7 +265,9 @@ class Factors:
             store = steps.VALUES_AND_EVENTS
             self._run(steps.counting(overflow), store, columns, [values, events], True)
 
-    def count(self, columns: Columns, out: Array, parameters: Array | None, rare: bool) -> Array:
+    def count(
+        self, columns: tile_tasks.Columns, out: Array, parameters: Array | None, rare: bool
+    ) -> Array:
         """Writes limited sums, or bytes by `parameters` (M, 8); returns the four counts.
 
         `rare` is faster where few sums leave the range; sums without a range must be exact.
@@ -282,7 +283,7 @@ class Factors:
         counts: Array = tables.sum(0)[:4]
         return counts
 
-    def tally(self, columns: Columns, out: Array, parameters: Array | None) -> Tally:
+    def tally(self, columns: tile_tasks.Columns, out: Array, parameters: Array | None) -> Tally:
         """Writes limited sums, or bytes by `parameters` (M, 8); returns statistics by row.
 
         Sums without a range must be exact.
@@ -295,18 +296,18 @@ class Factors:
         tally: Tally = tables.tally(columns.count, self.lanes.accumulator)
         return tally
 
-    def observe(self, columns: Columns, final: Array, low: Array, high: Array) -> None:
+    def observe(self, columns: tile_tasks.Columns, final: Array, low: Array, high: Array) -> None:
         """Writes sums without a range, and their extremes on the way from 0."""
         step, store = loaded("steps").EXTREMES, loaded("steps").SUMS_AND_EXTREMES
         self._run(step, store, columns, [final, low, high], False)
 
-    def own_events(self, columns: Columns, final: Array, events: Array) -> None:
+    def own_events(self, columns: tile_tasks.Columns, final: Array, events: Array) -> None:
         """Writes sums without a range, and the steps that left a register with its own width."""
         store = loaded("steps").VALUES_AND_EVENTS
         self._run(loaded("steps").FREE, store, columns, [final, events], False)
 
     def _run(
-        self, step: Any, store: Any, columns: Columns, outs: list[Array], limited: bool,
+        self, step: Any, store: Any, columns: tile_tasks.Columns, outs: list[Array], limited: bool,
         parameters: Array | None = None, tables: Array | None = None,
     ) -> None:  # fmt: skip
         parts, lanes = columns.matrices, self.lanes.lanes(limited)
@@ -329,10 +330,10 @@ class Factors:
                        self.groups, tables)  # fmt: skip
 
 
-def of_matrix(matrices: Matrices, sequence: Array) -> Columns:
+def of_matrix(matrices: Matrices, sequence: Array) -> tile_tasks.Columns:
     """The columns of the right matrix, in the order of the terms, for results (M, P)."""
     columns = matrices.right.shape[1]
-    return Columns(matrices.right.reshape(-1), sequence * columns, (1, 1, columns),
+    return tile_tasks.Columns(matrices.right.reshape(-1), sequence * columns, (1, 1, columns),
                    (0, 0, 1), (0, columns, 1))  # fmt: skip
 
 
@@ -391,7 +392,7 @@ class SumLanes:
         shift = self.plan.stages[0].shift
         return None if shift is None else loaded("steps").passing(shift.bits, shift.rounding)
 
-    def lanes(self, limited: bool) -> Lanes:
+    def lanes(self, limited: bool) -> tile_tasks.Lanes:
         """What lanes hold of sums that are limited, or without a range."""
         symmetric = self.accumulator.is_symmetric
         most = min(self.accumulator.range[1], self._bound)
@@ -401,7 +402,7 @@ class SumLanes:
             own = _lane(min(self._own_limit, self._bound), is_symmetric)
         highest = self._highest_product if self._limits_products else None
         product = (0, 0) if highest is None else _lane(highest, symmetric)
-        return Lanes(*outer, *own, *product, 2 << self._shift)
+        return tile_tasks.Lanes(*outer, *own, *product, 2 << self._shift)
 
     @property
     def _suits(self) -> bool:

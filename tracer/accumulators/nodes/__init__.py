@@ -14,14 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tracer.accumulators.engine import integer_arithmetic
 from tracer.accumulators.engine.float_arithmetic import FloatOperands, FloatRunner
-from tracer.accumulators.engine.integer_arithmetic import (
-    Finish,
-    NodeOperands,
-    NoIntegerForm,
-    Requantize,
-    Restore,
-)
 from tracer.accumulators.engine.sum_runner import SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.spec.policy import Policy, Rule
@@ -29,7 +23,6 @@ from tracer.errors import TracerError
 from tracer.graph.model import Model, Node
 from tracer.graph.operators import PRODUCTS, multiplies
 from tracer.interpreter import values
-from tracer.interpreter.values import Value
 from tracer.shapes import infer
 from tracer.support.types import Array
 
@@ -43,9 +36,9 @@ class NodeSums:
     `further` are the outputs of the node after the first one.
     """
 
-    compute: Callable[[Finish | None], Array | None]
-    restore: Restore
-    finish: Finish | None = None
+    compute: Callable[[integer_arithmetic.Finish | None], Array | None]
+    restore: integer_arithmetic.Restore
+    finish: integer_arithmetic.Finish | None = None
     further: tuple[Array, ...] = ()
 
     @property
@@ -64,7 +57,7 @@ class NodeSums:
         return self.restore(sums)
 
 
-def computed(sums: Array, restore: Restore) -> NodeSums:
+def computed(sums: Array, restore: integer_arithmetic.Restore) -> NodeSums:
     """Sums that no kernel finishes."""
     return NodeSums(lambda finish: sums if finish is None else None, restore)
 
@@ -74,34 +67,37 @@ def finished(output: Array, *further: Array) -> NodeSums:
     return replace(computed(output, np.asarray), further=further)
 
 
-def requantizing(compute: Callable[[Finish | None], Array | None], factor: Array,
+def requantizing(compute: Callable[[integer_arithmetic.Finish | None], Array | None], factor: Array,
                  zero: Array) -> NodeSums:  # fmt: skip
     """Sums that become bytes: times one `factor`, or one for each channel, plus `zero`."""
-    restore = Requantize(factor, zero)
+    restore = integer_arithmetic.Requantize(factor, zero)
     return NodeSums(compute, restore, restore.finish())
 
 
-ComputeSums = Callable[[Sequence[Value], SumRunner], NodeSums]
+ComputeSums = Callable[[Sequence[values.Value], SumRunner], NodeSums]
 """Computes the sums of a node from its inputs with a runner."""
 
 
-def followed(compute: ComputeSums, then: Callable[[Array, Sequence[Value]], Array]) -> ComputeSums:
+def followed(
+    compute: ComputeSums, then: Callable[[Array, Sequence[values.Value]], Array]
+) -> ComputeSums:
     """The sums of `compute`; the output is `then` of its output and of the inputs."""
 
-    def both(inputs: Sequence[Value], runner: SumRunner) -> NodeSums:
+    def both(inputs: Sequence[values.Value], runner: SumRunner) -> NodeSums:
         sums = compute(inputs, runner)
         return NodeSums(sums.compute, lambda numbers: then(sums.restore(numbers), inputs))
 
     return both
 
 
-Lowering = Callable[[NodeOperands], ComputeSums]
-ComputeFloats = Callable[[Sequence[Value], FloatRunner], Array]
+Lowering = Callable[[integer_arithmetic.NodeOperands], ComputeSums]
+ComputeFloats = Callable[[Sequence[values.Value], FloatRunner], Array]
 """Computes the output of a node, in any float type, from its inputs with a runner."""
-RunOperator = Callable[[], Sequence[Value]]
+RunOperator = Callable[[], Sequence[values.Value]]
 """Computes the outputs of a node as usual."""
 FloatLowering = Callable[
-    [FloatOperands], Callable[[Sequence[Value], FloatRunner, RunOperator], Sequence[Value]]
+    [FloatOperands],
+    Callable[[Sequence[values.Value], FloatRunner, RunOperator], Sequence[values.Value]],
 ]
 """Returns what computes the outputs of a node from its inputs with a runner, or by its operator.
 
@@ -127,10 +123,10 @@ def float_lowering(
     """Registers the decorated function for operators whose inputs at `floats` are floats."""
 
     def register(function: Callable[[FloatOperands], ComputeFloats]) -> None:
-        def prepare(operands: FloatOperands) -> Callable[..., Sequence[Value]]:
+        def prepare(operands: FloatOperands) -> Callable[..., Sequence[values.Value]]:
             compute = function(operands)
 
-            def outputs(inputs: Sequence[Value], runner: FloatRunner, _: RunOperator) -> Any:
+            def outputs(inputs: Sequence[values.Value], runner: FloatRunner, _: RunOperator) -> Any:
                 operands.check(inputs, floats)
                 return (compute(inputs, runner).astype(inputs[0].dtype, copy=False),)
 
@@ -210,8 +206,8 @@ def nodes_that_sum(model: Model) -> tuple[str, ...]:
             return False
         try:
             attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
-            lowering(NodeOperands(node, attributes, scales, None))
-        except (NoIntegerForm, TracerError):
+            lowering(integer_arithmetic.NodeOperands(node, attributes, scales, None))
+        except (integer_arithmetic.NoIntegerForm, TracerError):
             return False
         return True
 

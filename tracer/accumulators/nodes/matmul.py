@@ -9,12 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tracer.accumulators import nodes
-from tracer.accumulators.engine.float_arithmetic import (
-    CastOperand,
-    FloatOperands,
-    FloatRunner,
-    scaled,
-)
+from tracer.accumulators.engine import float_arithmetic
 from tracer.accumulators.engine.integer_arithmetic import (
     BiasParts,
     Dequantize,
@@ -38,7 +33,7 @@ from tracer.interpreter.ops.quantized import columns, gemm_output, matmul_factor
 from tracer.interpreter.values import Value
 from tracer.support.types import Array
 
-_Side = TypeVar("_Side", Integers, CastOperand)
+_Side = TypeVar("_Side", Integers, float_arithmetic.CastOperand)
 _MATRIX = 2
 """Axes of a matrix."""
 _ROWS, _COLUMNS = -2, -1
@@ -63,10 +58,10 @@ def matmul(operands: NodeOperands) -> nodes.ComputeSums:
 
 
 @nodes.float_lowering("MatMul")
-def float_matmul(operands: FloatOperands) -> nodes.ComputeFloats:
+def float_matmul(operands: float_arithmetic.FloatOperands) -> nodes.ComputeFloats:
     """Activations times weights or activations."""
 
-    def compute(inputs: Sequence[Value], runner: FloatRunner) -> Array:
+    def compute(inputs: Sequence[Value], runner: float_arithmetic.FloatRunner) -> Array:
         a = operands.matrix(0, inputs[0], _COLUMNS)
         b = operands.matrix(1, inputs[1], _ROWS if inputs[1].ndim > 1 else _COLUMNS)
         return float_sums(a, b, None, runner)
@@ -98,7 +93,7 @@ def gemm(operands: NodeOperands) -> nodes.ComputeSums:
 
 
 @nodes.float_lowering("Gemm")
-def float_gemm(operands: FloatOperands) -> nodes.ComputeFloats:
+def float_gemm(operands: float_arithmetic.FloatOperands) -> nodes.ComputeFloats:
     """As MatMul; C is the first term of the sums if it has one number for each column.
 
     Any other C is added to the output, in float32, and so is one with `alpha` or `beta`, or of sums
@@ -106,7 +101,7 @@ def float_gemm(operands: FloatOperands) -> nodes.ComputeFloats:
     """
     alpha, beta = (operands.attributes.get(name, 1.0) for name in ("alpha", "beta"))
 
-    def compute(inputs: Sequence[Value], runner: FloatRunner) -> Array:
+    def compute(inputs: Sequence[Value], runner: float_arithmetic.FloatRunner) -> Array:
         is_turned = [operands.attributes.get(name, 0) for name in ("transA", "transB")]
         a, b = _transposed(
             operands,
@@ -193,7 +188,9 @@ def minus_row_zero_points(a: Array, zero_point: Array | None) -> Array:
     return minus_zero_point(a, None if zero_point is None else per_row(zero_point))
 
 
-def _transposed(operands: NodeOperands | FloatOperands, a: _Side, b: _Side) -> tuple[_Side, _Side]:
+def _transposed(
+    operands: NodeOperands | float_arithmetic.FloatOperands, a: _Side, b: _Side
+) -> tuple[_Side, _Side]:
     """The operands, transposed where `transA` and `transB` say so."""
     options = operands.attributes
     left = a.transposed() if options.get("transA", 0) else a
@@ -271,7 +268,11 @@ def sums_of_blocks(runner: SumRunner, a: Integers, b: Integers) -> Iterator[Arra
 
 
 def float_sums(
-    a: CastOperand, b: CastOperand, start: Array | None, runner: FloatRunner, number: int = 0
+    a: float_arithmetic.CastOperand,
+    b: float_arithmetic.CastOperand,
+    start: Array | None,
+    runner: float_arithmetic.FloatRunner,
+    number: int = 0,
 ) -> Array:
     """The sums, float32, of `a` (..., R, K) and `b` (..., K, N), after `start` (N).
 
@@ -285,7 +286,7 @@ def float_sums(
     # The output lacks an axis for each vector, the last one for a vector on the right. So do the
     # factors, which have one number there.
     vectors = tuple(axis for axis, side in ((_ROWS, left), (_COLUMNS, right)) if side.ndim == 1)
-    return scaled(sums, *(
+    return float_arithmetic.scaled(sums, *(
         None if each is None else (np.atleast_2d(each) if vectors else each).squeeze(vectors)
         for each in (a.factor, b.factor)
     ))  # fmt: skip

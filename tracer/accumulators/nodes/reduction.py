@@ -9,18 +9,13 @@ from typing import Any
 import numpy as np
 
 from tracer import limits
+from tracer.accumulators.engine import node_pass
 from tracer.accumulators.engine.integer_arithmetic import (
     Integers,
     NodeOperands,
     NoIntegerForm,
     Restore,
     narrow,
-)
-from tracer.accumulators.engine.node_pass import (
-    ColumnSource,
-    Gathered,
-    PaddedImages,
-    from_first_axis,
 )
 from tracer.accumulators.engine.sum_runner import Ends, Reduction, SumRunner
 from tracer.accumulators.nodes import ComputeSums, NodeSums, computed, lowering
@@ -233,7 +228,7 @@ def _pool_sums(runner: SumRunner, x: Integers, options: Mapping[str, Any]) -> tu
     )  # fmt: skip
     divisors = counts(size, windows, bool(options.get("count_include_pad", 0)))
     has_zeros = any(windows.before + windows.after)
-    images = PaddedImages.of(x, windows)
+    images = node_pass.PaddedImages.of(x, windows)
     if images is not None and x.numbers.size:
         channels, shape = x.numbers.shape[1], (*x.numbers.shape[:2], *windows.out)
         terms, ends = Terms(math.prod(windows.kernel)), (x.low, x.high)
@@ -274,7 +269,7 @@ def sums_over(
         turned = np.expand_dims(turned, len(axes))
     depth, shape = math.prod(turned.shape[: len(axes)]), turned.shape[len(axes) :]
     matrices = turned.reshape(depth, shape[0], math.prod(shape[1:]))
-    columns = from_first_axis(replace(x, numbers=matrices))
+    columns = node_pass.from_first_axis(replace(x, numbers=matrices))
     ends = (x.low, x.high) if ranges is None else ranges
     reduction = Reduction(shape[0], Terms(depth), ends, (1, 1), padded=has_zeros)
     sums = gathered_sums(runner, reduction, columns, (1, *shape))
@@ -295,10 +290,13 @@ def sums_over(
 
 
 def gathered_sums(
-    runner: SumRunner, reduction: Reduction, columns: ColumnSource, shape: tuple[int, ...]
+    runner: SumRunner, reduction: Reduction, columns: node_pass.ColumnSource, shape: tuple[int, ...]
 ) -> Array | None:
     """The sums of columns of each channel, in one pass; None where no kernel supports it."""
     runner.begin(reduction)
     ones = np.ones((reduction.channels, reduction.terms.count), np.int16)
-    sums, out = Gathered(ones, columns, None, reduction.terms), tensors.empty(shape, np.int64)
+    sums, out = (
+        node_pass.Gathered(ones, columns, None, reduction.terms),
+        tensors.empty(shape, np.int64),
+    )
     return out if runner.sum_gathered(sums, out) else None

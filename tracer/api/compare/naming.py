@@ -42,7 +42,6 @@ from tracer.exporters.records import draw, exporter_of, input_specs
 from tracer.graph.model import Model
 from tracer.inputs.feedset import npz_members, read_arrays
 from tracer.inputs.request import on_sizes_that_run
-from tracer.quantization.runnable import runnable_form
 from tracer.records import environment
 from tracer.records.trace import Trace
 from tracer.storage import trace_file
@@ -92,7 +91,7 @@ def open_side(side: "subject.ModelSource | Trace", settings: SideSettings) -> Na
         return Recorded(side.model.name, side)
     model = subject.open_subject(side)
     label = model.name if model.path or model.subject else model.proto.graph.name
-    return OnnxSide(label, runnable_form(model), Path(model.name))
+    return OnnxSide(label, subject.runnable_form(model), Path(model.name))
 
 
 def _is_exported(key: str | int) -> bool:
@@ -148,7 +147,7 @@ def parse(text: str, settings: SideSettings = _DEFAULT) -> NamedSide:
         raise InputError(f"{name or repr(text)}: no such file", _FORMS)
     model = _export(name, settings) if subject.names_code(name) else subject.open_subject(name)
     if registry.SHORT_NAMES[engine or DEFAULT] != registry.REFERENCE:
-        model = runnable_form(model)
+        model = subject.runnable_form(model)
     release = Release(version, PACKAGES[engine]) if pinned else None
     return OnnxSide(text, model, Path(name), engine or DEFAULT, level, provider, release=release)
 

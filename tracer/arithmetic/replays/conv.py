@@ -18,13 +18,6 @@ from onnx import helper
 from tracer.arithmetic import sums, trees
 from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
 from tracer.arithmetic.replays import WithActivation
-from tracer.arithmetic.sums import (
-    Operands,
-    Sample,
-    find_regions,
-    orders_of_products,
-    replay_regions,
-)
 from tracer.interpreter.numeric.windows import Window, padded, patches, window
 from tracer.interpreter.ops.conv import geometry
 from tracer.support.types import Array
@@ -81,7 +74,7 @@ class Convolution:
         """Returns values (N, M, *out) as (N, G, M / G, pixels)."""
         return values.reshape(len(self.x), self.group, -1, self.slid.pixels)
 
-    def at(self, pixel: int) -> Operands:
+    def at(self, pixel: int) -> sums.Operands:
         """Returns the operands at one pixel of all images: the columns are these."""
         view = patches(padded(self.x, self.slid), self.slid)
         index: Any = ..., *np.unravel_index(pixel, self.slid.out)
@@ -90,7 +83,7 @@ class Convolution:
         if self.residual is not None:
             residual = self.by_group(self.residual)[..., pixel].transpose(1, 2, 0)
         ones = np.ones((self.group, 1, len(self.x)), np.float32)
-        return Operands(self.filters, np.concatenate([columns, ones], axis=1), residual)
+        return sums.Operands(self.filters, np.concatenate([columns, ones], axis=1), residual)
 
     def compute(self, facts: Facts) -> Array:
         """Returns the sums (N, M, *out), by filter and pixel as `replay_regions` computes them."""
@@ -103,8 +96,8 @@ class Convolution:
                 lines = slice(top, min(top + rows, slid.out[0]))
                 part = image, ..., slice(lines.start * line, lines.stop * line)
                 residual = None if self.residual is None else self.by_group(self.residual)[part]
-                operands = Operands(filters, self._columns(image, lines), residual)
-                out[part] = replay_regions(facts, operands, part[2].start)
+                operands = sums.Operands(filters, self._columns(image, lines), residual)
+                out[part] = sums.replay_regions(facts, operands, part[2].start)
         return out.reshape(len(self.x), len(self.w), *slid.out)
 
     def _columns(self, image: int, rows: slice) -> Array:
@@ -142,7 +135,7 @@ class _Conv:
             grid = (1, pixels) if pixels > 1 else (len(given.w) // given.group, 1)
             runs.append(_Run(given, output.reshape(-1, *grid)))
             seen += output.size // math.prod(grid)
-        rule = find_regions(
+        rule = sums.find_regions(
             runs, lambda *place: _rules(kernel, block, runs[0], *place), ("filters", "pixels")
         )
         yield Rule(rule.text, {**rule.facts, **({"block": block} if block else {})})
@@ -159,12 +152,14 @@ class _Run(NamedTuple):
     given: Convolution
     output: Array
 
-    def element(self, row: int, column: int) -> tuple[Operands, Array]:
+    def element(self, row: int, column: int) -> tuple[sums.Operands, Array]:
         """Returns the operands of a pixel, or of a filter, of all images."""
         filters = slice(None) if self.given.slid.pixels > 1 else slice(row, row + 1)
         a, b, beside = self.given.at(column)
         expected = self.given.by_group(self.output)[..., column].transpose(1, 2, 0)[:, filters]
-        return Operands(a[:, filters], b, None if beside is None else beside[:, filters]), expected
+        return sums.Operands(
+            a[:, filters], b, None if beside is None else beside[:, filters]
+        ), expected
 
     def compute(self, facts: Facts) -> Array:
         """Returns the sums in the order that the facts tell."""
@@ -305,9 +300,11 @@ class _ConvTranspose:
             inputs = apart.draw(random)
             x, w = apart.values(inputs)[:2]
             operands = _transposed(x[0], w, kernel.attributes.get("group", 1))
-            samples.append(Sample(operands, _pixels(apart.run(inputs)[0][0], w)))
+            samples.append(sums.Sample(operands, _pixels(apart.run(inputs)[0][0], w)))
         terms = samples[0].operands.a.shape[2]
-        rule = find_regions(samples, lambda row, column: orders_of_products(terms, False, False))
+        rule = sums.find_regions(
+            samples, lambda row, column: sums.orders_of_products(terms, False, False)
+        )
         yield Rule(f"products {rule.text}; position by position of the window", dict(rule.facts))
 
     def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
@@ -323,7 +320,7 @@ class _ConvTranspose:
         spans = [max(f, b + n) for f, b, n in zip(full, before, size, strict=True)]
         out = np.zeros((len(x), maps, *spans), np.float32)
         for image, target in zip(x, out, strict=True):
-            columns = replay_regions(facts, _transposed(image, w, group))
+            columns = sums.replay_regions(facts, _transposed(image, w, group))
             columns = columns.reshape(maps, *w.shape[2:], *x.shape[2:])
             for position in np.ndindex(*w.shape[2:]):
                 pixels = (
@@ -336,10 +333,10 @@ class _ConvTranspose:
         return [np.ascontiguousarray(shown)]
 
 
-def _transposed(image: Array, w: Array, group: int) -> Operands:
+def _transposed(image: Array, w: Array, group: int) -> sums.Operands:
     """Returns the products of weights (C, M / group, *kernel) and an image (C, *size)."""
     a = w.reshape(group, len(w) // group, -1).swapaxes(1, 2)
-    return Operands(a, image.reshape(group, len(w) // group, -1))
+    return sums.Operands(a, image.reshape(group, len(w) // group, -1))
 
 
 def _pixels(image: Array, w: Array) -> Array:

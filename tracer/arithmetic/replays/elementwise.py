@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tracer.arithmetic.functions import c_library, mlas, packets
+from tracer.arithmetic import c_library, mlas, packets
 from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
 from tracer.arithmetic.replays import ROUNDED, of_floats
 from tracer.support.types import Array

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracer.arithmetic.functions import c_library
+from tracer.arithmetic import c_library
 from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
 from tracer.arithmetic.replays import of_floats
 from tracer.support.types import Array

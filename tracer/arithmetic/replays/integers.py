@@ -186,14 +186,14 @@ def _product_sums(a: Array, zero_a: Array | None, b: Array, zero_b: Array | None
         a, left = (a.astype(np.int16) + _SHIFT).astype(np.uint8), left + _SHIFT
     lines = a.astype(np.int32).sum(-1, keepdims=True, dtype=np.int32)
     columns = b.astype(np.int32).sum(-2, keepdims=True, dtype=np.int32)
-    raw = integer_matmul(a, b, _add_pairs)
+
+    def add_pairs(first: Array, second: Array, out: Array) -> None:
+        wide = (each[None].astype(np.int16, order="C") for each in (first, second))
+        loaded("sums", "tracer.arithmetic.kernels").add_pairs(*wide, out[None])
+
+    raw = integer_matmul(a, b, add_pairs)
     sums: Array = raw - left * columns - right * lines + a.shape[-1] * left * right
     return sums
-
-
-def _add_pairs(a: Array, b: Array, out: Array) -> None:
-    wide = (each[None].astype(np.int16, order="C") for each in (a, b))
-    loaded("sums", "tracer.arithmetic.kernels").add_pairs(*wide, out[None])
 
 
 def _to_float(kernel: Kernel, values: list[Any]) -> Array:

@@ -1,7 +1,7 @@
 """Softmax, normalisations of rows and of channels, and the mean of several tensors.
 
 Rows are added in lanes, and there are several ways to their deviation. The steps of channels are
-each rounded.
+each rounded. Source of the Normalizer: onnxruntime's `core/providers/cpu/ml/normalizer.cc`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from tracer.arithmetic.functions import c_library, packets
+from tracer.arithmetic import c_library, packets
 from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule, are_equal
 from tracer.arithmetic.replays import of_floats
 from tracer.arithmetic.replays.elementwise import Elementwise, indices_of, runs_of
+from tracer.graph.operators import CLASSICAL
 from tracer.interpreter.compiled_code import loaded
 from tracer.support.types import Array
 
@@ -176,6 +177,23 @@ class _LocalResponse:
         return scale, -_F(a.get("beta", 0.75))
 
 
+class _Normalizer:
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        yield Rule("a row's numbers added one after the other")
+
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
+        (x,) = kernel.values(inputs)
+        norm = kernel.attributes.get("norm", "MAX")
+        if norm == "MAX":
+            total = x.max(-1, keepdims=True)
+            return [np.where(total != 0, x / total, x)]
+        parts = np.abs(x) if norm == "L1" else x * x
+        total = np.add.accumulate(parts, -1)[..., -1:]
+        roots = np.sqrt(parts / total)
+        scaled = x / total if norm == "L1" else np.where(x < 0, -roots, roots)
+        return [np.where(total != 0, scaled, x)]
+
+
 REPLAYS = of_floats(
     {
         "BatchNormalization": Elementwise(
@@ -185,6 +203,7 @@ REPLAYS = of_floats(
             "sums in 8 lanes, then a factor and a shift", _instance
         ),
         "LRN": _LocalResponse(),
+        f"{CLASSICAL}:Normalizer": _Normalizer(),
         "Mean": Elementwise(
             "one after the other, then a product with the reciprocal",
             lambda *x: np.asarray(reduce(np.add, x[:-1]) * (_F(1) / _F(len(x) - 1))),

@@ -1,6 +1,7 @@
 """Products of matrices of floats: MatMul, Gemm, those that onnxruntime fuses, and MatMulNBits.
 
-The weights of MatMulNBits are packed, a few bits each.
+The weights of MatMulNBits are packed, a few bits each. A linear model multiplies as a Gemm whose
+weights are not packed; source: onnxruntime's `core/providers/cpu/ml/linearclassifier.cc`.
 """
 
 import time
@@ -10,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tracer.arithmetic import sums
+from tracer.arithmetic import c_library, mlas, sums
 from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
-from tracer.arithmetic.replays import ROUNDED, WithActivation
+from tracer.arithmetic.replays import ROUNDED, WithActivation, attention, of_floats, replay_of
+from tracer.graph.operators import CLASSICAL
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric.tensors import unpacked
 from tracer.interpreter.ops.packed_weights import PackedProduct, packed_product
@@ -334,6 +336,81 @@ def _rules_of_packed(kernel: Kernel, row: int, column: int) -> Iterator[Rule]:
         yield Rule(rule.text, {**rule.facts, "program": [*program, *last]})
 
 
+_TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX")
+
+
+class _Linear:
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        transform = kernel.attributes.get("post_transform", "NONE")
+        if transform not in _TRANSFORMS:
+            raise NotKnown(f"the transform {transform} is not known")
+        weights = _coefficients(kernel)
+        if len(weights) < 2 and (_is_classifier(kernel) or transform != "NONE"):
+            raise NotKnown("a second class, and transforms of a single target, are not known")
+        product = attention.reveal_part(_gemm(kernel, weights))
+        facts = {"product": product.facts}
+        if transform != "SOFTMAX":
+            yield Rule(product.text, facts)
+            return
+        rows = attention.part("Softmax", (_count_rows(kernel), len(weights)))
+        lanes = attention.reveal_part(rows).facts["lanes"]
+        yield Rule(f"{product.text}; a softmax, in {lanes} lanes", {**facts, "lanes": lanes})
+        yield Rule(f"{product.text}; a softmax by the C library", facts)
+
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
+        x = np.ascontiguousarray(kernel.values(inputs)[0].reshape(_count_rows(kernel), -1))
+        weights = _coefficients(kernel)
+        step = _gemm(kernel, weights)
+        given = dict(zip(step.inputs, (x, weights, _biases(kernel)), strict=False))
+        (scores,) = replay_of("", "Gemm").replay(step, facts["product"], given)
+        outputs = [scores]
+        if _is_classifier(kernel):
+            own = kernel.attributes
+            names = own.get("classlabels_ints") or own.get("classlabels_strings", [])
+            labels = np.array([n.decode() if isinstance(n, bytes) else n for n in names])
+            outputs.insert(0, labels[scores.argmax(1)])
+        match kernel.attributes.get("post_transform", "NONE"):
+            case "LOGISTIC":
+                outputs[-1] = mlas.logistic(scores)
+            case "SOFTMAX":
+                outputs[-1] = _shares(scores, facts.get("lanes", 0))
+        return [v for name, v in zip(kernel.node.output, outputs, strict=False) if name]
+
+
+def _shares(scores: Array, lanes: int) -> Array:
+    """Returns the softmax of rows, in lanes or, without any, one after the other."""
+    if not lanes:  # as it is of few classes
+        powers = c_library.exp(scores - scores.max(1, keepdims=True))
+        return np.asarray(powers / np.add.accumulate(powers, 1)[:, -1:])
+    return attention.softmax(scores, lanes)
+
+
+def _is_classifier(kernel: Kernel) -> bool:
+    return kernel.op_type == "LinearClassifier"
+
+
+def _biases(kernel: Kernel) -> Array:
+    return np.array(kernel.attributes.get("intercepts", []), np.float32)
+
+
+def _coefficients(kernel: Kernel) -> Array:
+    """Returns the weights (targets, features)."""
+    weights = np.array(kernel.attributes["coefficients"], np.float32)
+    targets = len(_biases(kernel)) if _is_classifier(kernel) else kernel.attributes["targets"]
+    return weights.reshape(targets, -1)
+
+
+def _count_rows(kernel: Kernel) -> int:
+    shape = kernel.shape(0) or ()
+    return shape[0] if len(shape) > 1 else 1
+
+
+def _gemm(kernel: Kernel, weights: Array) -> Kernel:
+    biases = [(len(weights),)] * (len(_biases(kernel)) == len(weights))
+    shapes = (_count_rows(kernel), weights.shape[1]), weights.shape, *biases
+    return replace(attention.part("Gemm", *shapes, transB=1), threads=kernel.threads)
+
+
 _PRODUCTS = _Products()
 REPLAYS = {
     "MatMul": _PRODUCTS,
@@ -341,4 +418,10 @@ REPLAYS = {
     "com.microsoft:FusedMatMul": _PRODUCTS,
     "com.microsoft:FusedGemm": WithActivation(_PRODUCTS, "Gemm"),
     "com.microsoft:MatMulNBits": _PackedProducts(),
+    **of_floats(
+        {
+            f"{CLASSICAL}:LinearClassifier": _Linear(),
+            f"{CLASSICAL}:LinearRegressor": _Linear(),
+        }
+    ),
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracer.arithmetic.functions import c_library, mlas
+from tracer.arithmetic import c_library, mlas
 from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule, share_of_equal
 from tracer.arithmetic.replays.elementwise import relu
 from tracer.arithmetic.sums import orders_of_products, products
@@ -23,6 +23,7 @@ _TANH = (
     (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03),
 )  # fmt: skip
 """Numerator and denominator of tanh(x) / x in x², without fused multiply-add."""
+_HALF = np.float32(0.5)
 
 
 def _tanh_of_gru(x: Array) -> Array:
@@ -31,18 +32,16 @@ def _tanh_of_gru(x: Array) -> Array:
     return x * over / under
 
 
-def _sigmoid_of_gru(x: Array) -> Array:
-    half = np.float32(0.5)
-    return (_tanh_of_gru(half * x) + np.float32(1)) * half
-
-
 def _sigmoid_of_rnn(x: Array) -> Array:
     one, power = np.float32(1), c_library.exp(-np.abs(x))
     return np.where(x >= 0, one, power) / (one + power)
 
 
 _FUNCTIONS: dict[str, Function] = {"sigmoid": mlas.logistic, "tanh": mlas.tanh, "relu": relu}
-_OF_GRU = {mlas.logistic: _sigmoid_of_gru, mlas.tanh: _tanh_of_gru}
+_OF_GRU = {
+    mlas.logistic: lambda x: (_tanh_of_gru(_HALF * x) + np.float32(1)) * _HALF,
+    mlas.tanh: _tanh_of_gru,
+}
 """Functions of the reset gate and of the output, in place of those of the update gate."""
 _OF_RNN: dict[Function, Function] = {
     mlas.logistic: _sigmoid_of_rnn,

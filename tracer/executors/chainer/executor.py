@@ -24,7 +24,7 @@ from tracer.executors.registry import FrameworkExecutor
 from tracer.executors.settings import EagerSettings
 from tracer.graph.tensor_type import TensorType
 from tracer.records.trace import BACKWARD_PHASE
-from tracer.support.timing import RunTimer
+from tracer.support.measurements import RunTimer
 
 _EMPTY_CALLS = 2000
 _SUFFIX = "Function"

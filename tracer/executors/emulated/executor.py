@@ -22,7 +22,7 @@ from tracer.executors.reference.executor import EXECUTOR, kernel, recorded
 from tracer.executors.registry import Executor, Profiled, Receive
 from tracer.graph.model import Model, Node
 from tracer.graph.stored_weights import WeightFiles, findable
-from tracer.inputs.batches import FeedBatches
+from tracer.inputs.datasets.opening import FeedBatches
 from tracer.inputs.feedset import FeedSet
 from tracer.interpreter import compiled_code
 from tracer.interpreter.fallback import Fallback

@@ -32,8 +32,8 @@ from tracer.graph.model import encoded
 from tracer.records import environment
 from tracer.records.trace import Kernel
 from tracer.support.files import cached_file, read_cached, store_in_cache
+from tracer.support.measurements import elapsed_us
 from tracer.support.temporary import TemporaryFolder
-from tracer.support.timing import elapsed_us
 from tracer.support.types import FloatArray
 
 _LENGTH = 60

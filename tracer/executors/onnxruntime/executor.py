@@ -34,8 +34,8 @@ from tracer.limits import Limits, size_text
 from tracer.records import environment
 from tracer.records.tensor_match import Evidence
 from tracer.records.trace import Kernel, Run
+from tracer.support.measurements import elapsed_us
 from tracer.support.temporary import TemporaryFolder
-from tracer.support.timing import elapsed_us
 from tracer.support.types import FloatArray
 
 _ELEMENT_BYTES = 8

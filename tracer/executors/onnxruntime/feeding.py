@@ -41,7 +41,7 @@ from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, encoded
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.records import environment
 from tracer.records.counted_runs import Usage
-from tracer.support.timing import RunTimer
+from tracer.support.measurements import RunTimer
 
 _LEAST_BYTES = 1 << 16
 """Smaller outputs are returned in a few µs, which an empty run takes as well."""

@@ -32,7 +32,7 @@ from tracer.inputs.feedset import FeedSet
 from tracer.records import environment
 from tracer.records.counted_runs import counted_runs
 from tracer.records.trace import Kernel, Run
-from tracer.support.timing import SPINNING_S, Moment, RunTimer, elapsed_us
+from tracer.support.measurements import SPINNING_S, Moment, RunTimer, elapsed_us
 from tracer.support.types import FloatArray
 
 MOST_EVENTS = 900_000

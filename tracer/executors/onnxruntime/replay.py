@@ -40,7 +40,7 @@ from tracer.graph.model import Model, Node, bodies, encoded, expanded_keys
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.interpreter.values import type_proto
 from tracer.records.trace import Kernel
-from tracer.support.timing import SPINNING_S, times_us
+from tracer.support.measurements import SPINNING_S, times_us
 from tracer.support.types import Array, FloatArray
 
 _SECONDS = 0.4

@@ -29,7 +29,7 @@ from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.records import environment
 from tracer.records.trace import Kernel, Run
 from tracer.support.imports import require
-from tracer.support.timing import Moment, RunTimer, elapsed_us
+from tracer.support.measurements import Moment, RunTimer, elapsed_us
 from tracer.support.types import FloatArray
 
 EXECUTOR = "openvino"

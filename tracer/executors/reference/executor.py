@@ -22,7 +22,7 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import Isolation, NodeRecord, Observer, Recorder, TensorRecorder
 from tracer.limits import Limits
 from tracer.records.trace import Kernel, NodeValues, Run
-from tracer.support.timing import elapsed_us
+from tracer.support.measurements import elapsed_us
 from tracer.support.tolerance import Difference, Tolerance
 
 EXECUTOR = "reference"

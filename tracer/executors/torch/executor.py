@@ -22,7 +22,7 @@ from tracer.executors.eager import Arrays, EagerExecutor, Overhead, failing_clea
 from tracer.executors.registry import CountingExecutor, Works
 from tracer.executors.settings import EagerSettings
 from tracer.executors.torch.events import MODULE, PHASE, RUN, Marking, runs, tensors_in, work_by_row
-from tracer.support.timing import RunTimer, elapsed_us, times_us
+from tracer.support.measurements import RunTimer, elapsed_us, times_us
 
 _CHAIN_LENGTH = 200
 _CHAIN_RUNS = 10

@@ -9,7 +9,6 @@ import numpy as np
 
 from tracer.errors import ModelError
 from tracer.interpreter.numeric import products, tensors
-from tracer.interpreter.numeric.tensors import BlockWeights, packed_bytes, unpacked, widened
 from tracer.interpreter.operators import MICROSOFT, Arguments, operator, parameters_of
 from tracer.interpreter.ops.arithmetic import gelu, relu, swish
 from tracer.interpreter.ops.packed_weights import INT8_ACTIVATIONS, integer_product, product
@@ -55,12 +54,12 @@ class _Mixture:
         """Returns the experts of each token [tokens, k], and their shares. Raises ModelError."""
         if self.use_sparse_mixer:
             raise ModelError("use_sparse_mixer is 1, which onnxruntime's CUDA kernels alone have")
-        shares = softmax(widened(probabilities))
+        shares = softmax(tensors.widened(probabilities))
         chosen = np.argsort(-shares, axis=1, kind="stable")[:, : self.k]
         if weights is not None:
             if weights.shape != probabilities.shape:
                 raise ModelError(f"router_weights are {list(weights.shape)}")
-            shares = widened(weights)
+            shares = tensors.widened(weights)
         of_chosen = np.take_along_axis(shares, chosen, axis=1)
         if normalized or self.normalize_routing_weights:
             of_chosen = of_chosen / of_chosen.sum(axis=1, keepdims=True)
@@ -70,7 +69,7 @@ class _Mixture:
         """Returns the weighted sum of the outputs of the chosen experts."""
         chosen, shares = routes
         first, second, *third = layers
-        tokens = widened(input.reshape(-1, input.shape[-1]))
+        tokens = tensors.widened(input.reshape(-1, input.shape[-1]))
         output = np.zeros(tokens.shape, np.float32)
         for expert in np.unique(chosen).tolist():
             rows, places = np.nonzero(chosen == expert)
@@ -152,9 +151,9 @@ def check_quantized(given: Arguments) -> None:
             found = "no scales" if scales is None else f"scales {list(scales.shape)}"
             raise ModelError(f"{name} has {found}, not {list(shape)}")
         _check_bias(bias, shape[:2], name)
-        packed: tuple[int, ...] = (experts, packed_bytes(rows, bits))
+        packed: tuple[int, ...] = (experts, tensors.packed_bytes(rows, bits))
         if given.block_size > 0:
-            packed = (experts, rows, packed_bytes(blocks, bits))
+            packed = (experts, rows, tensors.packed_bytes(blocks, bits))
         if zeros is not None and zeros.shape != packed:
             raise ModelError(f"zero points of {name} are {list(zeros.shape)}, not {list(packed)}")
     experts, rows, width = given.fc1_experts_weights.shape
@@ -211,14 +210,14 @@ def _dense(weights: Array, bias: Array | None, name: str) -> _Layer:
     def layer(expert: int, tokens: Array) -> Array:
         if tokens.shape[1] != weights.shape[2]:
             raise ModelError(f"{name} {list(weights.shape)} for {tokens.shape[1]} channels")
-        return products.matmul(tokens, widened(weights[expert]).T) + shifts[expert]
+        return products.matmul(tokens, tensors.widened(weights[expert]).T) + shifts[expert]
 
     return layer
 
 
 def _shifts(bias: Array | None, experts: int) -> Array:
     """Returns the bias [experts, outputs] of a layer, 0 without one."""
-    return np.zeros((experts, 1), np.float32) if bias is None else widened(bias)
+    return np.zeros((experts, 1), np.float32) if bias is None else tensors.widened(bias)
 
 
 def _quantized(
@@ -234,13 +233,13 @@ def _quantized(
     if zeros is None:
         points = np.full(shape, 1 << (bits - 1), np.uint8)
     else:  # blocks of a row, or rows, are packed
-        points = unpacked(zeros, bits, blocks if block_size > 0 else rows).reshape(shape)
+        points = tensors.unpacked(zeros, bits, blocks if block_size > 0 else rows).reshape(shape)
     rounds = block_size > 0 and (bits == 8 or (bits == 4 and level == INT8_ACTIVATIONS))
 
     def layer(expert: int, tokens: Array) -> Array:
         if tokens.shape[1] != depth:
             raise ModelError(f"{name} has {depth} inputs, and gets {tokens.shape[1]}")
-        packed = BlockWeights(
+        packed = tensors.BlockWeights(
             weights[expert], steps[expert], points[expert], bits, depth // blocks, depth
         )
         return (integer_product if rounds else product)(tokens, packed) + shifts[expert]

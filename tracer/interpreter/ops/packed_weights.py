@@ -10,12 +10,6 @@ from tracer import limits
 from tracer.errors import ModelError
 from tracer.interpreter import operators
 from tracer.interpreter.numeric import products, tensors
-from tracer.interpreter.numeric.tensors import (
-    BlockWeights,
-    nonnegative_axis,
-    packed_bytes,
-    unpacked,
-)
 from tracer.support.types import Array
 
 INT8_ACTIVATIONS = 4
@@ -47,7 +41,7 @@ class PackedProduct:
     """
 
     rows: Array
-    weights: BlockWeights
+    weights: tensors.BlockWeights
     groups: Array | None
     bias: Array | None
     shape: tuple[int, ...]
@@ -79,8 +73,12 @@ def packed_product(
     elif zero_points.dtype != np.uint8:  # a float for each block, else packed like the weights
         zeros = zero_points.reshape(N, blocks)
     else:
-        zeros = unpacked(zero_points.reshape(N, packed_bytes(blocks, bits)), bits, blocks)
-    weights = BlockWeights(B.reshape(N, -1), scales.reshape(N, blocks), zeros, bits, block_size, K)
+        zeros = tensors.unpacked(
+            zero_points.reshape(N, tensors.packed_bytes(blocks, bits)), bits, blocks
+        )
+    weights = tensors.BlockWeights(
+        B.reshape(N, -1), scales.reshape(N, blocks), zeros, bits, block_size, K
+    )
     rounds = accuracy_level == INT8_ACTIVATIONS and g_idx is None
     return PackedProduct(
         A.reshape(-1, K).astype(np.float32, copy=False), weights, None if g_idx is None else
@@ -100,7 +98,7 @@ def check_nbits(given: operators.Arguments) -> None:
     tensors.check_block(block_size)
     blocks = -(-K // block_size)
     codes, scales, zero_points = given.B, given.scales, given.zero_points
-    expected = (N, blocks, packed_bytes(block_size, bits))
+    expected = (N, blocks, tensors.packed_bytes(block_size, bits))
     if codes.dtype != np.uint8 or codes.size != math.prod(expected):
         raise ModelError(
             f"B is {codes.dtype}{list(codes.shape)}, not uint8{list(expected)}",
@@ -109,7 +107,7 @@ def check_nbits(given: operators.Arguments) -> None:
     if scales.size != N * blocks:
         raise ModelError(f"scales are {list(scales.shape)}, not one for each block, {[N, blocks]}")
     if zero_points is not None:
-        each = packed_bytes(blocks, bits) if zero_points.dtype == np.uint8 else blocks
+        each = tensors.packed_bytes(blocks, bits) if zero_points.dtype == np.uint8 else blocks
         if zero_points.size != N * each:
             raise ModelError(
                 f"zero_points are {zero_points.dtype}{list(zero_points.shape)}, not {[N, each]}",
@@ -135,7 +133,7 @@ def matmul_nbits(*inputs: Any, **attributes: Any) -> Array:
     return packed.output(product(packed.rows, packed.weights, packed.groups))
 
 
-def product(rows: Array, weights: BlockWeights, groups: Array | None = None) -> Array:
+def product(rows: Array, weights: tensors.BlockWeights, groups: Array | None = None) -> Array:
     """Returns rows times the weights of `dequantized`, transposed, in float32."""
     output = np.empty((len(rows), len(weights.codes)), np.float32)
     for piece in weights.pieces():
@@ -143,7 +141,7 @@ def product(rows: Array, weights: BlockWeights, groups: Array | None = None) -> 
     return output
 
 
-def integer_product(rows: Array, weights: BlockWeights) -> Array:
+def integer_product(rows: Array, weights: tensors.BlockWeights) -> Array:
     """Returns rows times weights by integer products of blocks, scaled and added in float32.
 
     Integer products are exact: float32 holds 256 products of 127 and 255.
@@ -159,7 +157,7 @@ def integer_product(rows: Array, weights: BlockWeights) -> Array:
     return output
 
 
-def rounded_activations(rows: Array, weights: BlockWeights) -> tuple[Array, Array]:
+def rounded_activations(rows: Array, weights: tensors.BlockWeights) -> tuple[Array, Array]:
     """Returns the codes [blocks, rows, block] of activations, and their scales [blocks, rows].
 
     An activation has the code rint(127 a / max |a|) of its block, and the scale max |a| / 127. Both
@@ -179,11 +177,11 @@ def scaled(dots: Array, steps: Array, scales: Array) -> Array:
     return dots * (steps[:, None] * scales)
 
 
-def dequantized(weights: BlockWeights, rows: slice, groups: Array | None) -> Array:
+def dequantized(weights: tensors.BlockWeights, rows: slice, groups: Array | None) -> Array:
     """Returns some rows of the weights as float32 [rows, depth]."""
     if groups is None:
         return weights.dequantized(rows)
-    codes = unpacked(weights.codes[rows], weights.bits, weights.depth).astype(np.float32)
+    codes = tensors.unpacked(weights.codes[rows], weights.bits, weights.depth).astype(np.float32)
     centred = codes - weights.zeros[rows][:, groups].astype(np.float32)
     return centred * weights.scales[rows][:, groups].astype(np.float32)
 
@@ -254,7 +252,7 @@ def check_table(given: operators.Arguments) -> None:
         raise ModelError("zero_points of a table of floats")
     shape = blocks
     if table.bits:
-        shape = (*blocks[:-1], packed_bytes(blocks[-1], table.bits))
+        shape = (*blocks[:-1], tensors.packed_bytes(blocks[-1], table.bits))
     if zero_points.shape != shape:
         raise ModelError(f"zero_points are {list(zero_points.shape)}, not {list(shape)}")
 
@@ -277,14 +275,14 @@ def gather_block_quantized(
     limits.allow((*table.shape[:at], *indices.shape, *table.shape[at + 1 :]), np.float32)
     codes = np.take(data, places, axis=at)
     if table.bits:
-        codes = unpacked(codes, table.bits, table.shape[-1])
+        codes = tensors.unpacked(codes, table.bits, table.shape[-1])
     codes = codes.astype(np.float32)
     steps = _spread(np.broadcast_to(scales, blocks), places, table).astype(np.float32)
     zeros = zero_points
     if table.bits and zero_points is None:
         zeros = np.full(blocks, 1 << (table.bits - 1), np.uint8)
     elif table.bits and zero_points is not None:
-        zeros = unpacked(zero_points, table.bits, blocks[-1])
+        zeros = tensors.unpacked(zero_points, table.bits, blocks[-1])
     if zeros is not None:
         codes = codes - _spread(zeros, places, table).astype(np.float32)
     seen = np.reshape(inside, (*indices.shape, *[1] * (data.ndim - at - 1)))
@@ -308,8 +306,8 @@ class _Table:
 
 def _table(data: Array, bits: int, block_size: int, gather_axis: int, quantize_axis: int) -> _Table:
     """Returns what the attributes say of the table. Raises ModelError."""
-    gathered = nonnegative_axis(gather_axis, data.ndim)
-    quantized = nonnegative_axis(quantize_axis, data.ndim)
+    gathered = tensors.nonnegative_axis(gather_axis, data.ndim)
+    quantized = tensors.nonnegative_axis(quantize_axis, data.ndim)
     is_float = data.dtype.name.startswith("float")
     shape = data.shape
     if data.dtype != np.uint8:

@@ -24,7 +24,7 @@ from tracer.narrowing.narrow import narrow_graph
 from tracer.narrowing.requirement import parse_widths
 from tracer.quantization.options import QuantizationOptions, WeightOptions
 from tracer.quantization.quantizer import quantize_weights, quantized_graphs, without_logs
-from tracer.shapes.inference import inferred
+from tracer.shapes import inferred
 from tracer.support.temporary import TemporaryFolder
 from tracer.support.types import Array
 from tracer.text import agree, plural

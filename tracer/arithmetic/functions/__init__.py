@@ -1,1 +1,0 @@
-"""Functions as a runtime evaluates them: arrays in, arrays out, equal in all bits."""

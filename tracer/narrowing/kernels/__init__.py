@@ -1,1 +1,0 @@
-"""Kernels of narrowing: weights that are rounded column by column."""
