@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracer.analyzers.correction import Correction, Sum, correct, tick_error
-from tracer.records.counted_runs import outliers
+from tracer.records.counted_runs import full_speed_us, outliers
 from tracer.records.trace import Run
 from tracer.support.measurements import Summary, in_batches, summarize
 from tracer.support.types import FloatArray
@@ -344,9 +344,12 @@ def _of_walls(run: Run) -> Summary:
 
 
 def _of_empty(run: Run) -> Summary | None:
-    if run.empty_us is None:
+    times = run.empty_us
+    if times is None:
         return None
-    return summarize(run.empty_us[~outliers(run.empty_us)].reshape(-1, 1))
+    # at full speed, as the undisturbed runs that count: else too much of these is in no node
+    counted = times <= full_speed_us(times) if run.counted.is_busy else ~outliers(times)
+    return summarize(times[counted].reshape(-1, 1))
 
 
 def _variance(summary: Summary) -> float:

@@ -148,13 +148,17 @@ def counted_runs(
         elif not is_busy:
             clean[clean] = ~outliers(times[clean])
         if is_busy:  # then those about as fast as the fastest of them
-            fastest = float(np.quantile(speed[clean], _FULL_SPEED))
-            limit = max((1 + _SLOWER) * fastest, fastest + _TICKS * _CLOCK_TICK_US)
-            least = np.sort(speed[clean])[:_LEAST_CLEAN].max()  # so many in any case
-            clean = clean & (speed <= max(limit, least))
+            clean = clean & (speed <= full_speed_us(speed[clean]))
         masks.append(clean)
     wall_us, samples = undelayed[masks[0]], samples[masks[1]]
     return CountedRuns(wall_us, masks[1], samples, total, count, use.others, is_busy, few)
+
+
+def full_speed_us(times: FloatArray) -> float:
+    """Returns the longest of the times at which a run had full speed; some had in any case."""
+    fastest = float(np.quantile(times, _FULL_SPEED))
+    least = float(np.sort(times)[:_LEAST_CLEAN].max())
+    return max((1 + _SLOWER) * fastest, fastest + _TICKS * _CLOCK_TICK_US, least)
 
 
 def _without_waits(samples: FloatArray, waits_us: FloatArray) -> FloatArray:

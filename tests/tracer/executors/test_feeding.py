@@ -14,6 +14,7 @@ from tracer.errors import InputError
 from tracer.executors.onnxruntime import feeding, sessions
 from tracer.executors.settings import OrtSettings, SessionSettings
 from tracer.graph import loading
+from tracer.inputs.feedset import FeedSet
 from tracer.support.measurements import RunTimer
 
 FOREIGN = {
@@ -174,6 +175,23 @@ def test_waits_for_a_processor_are_no_time_of_returning_outputs():
     timers = [timer(us) for us in (35_400.0, 35_000.0, 200.0, 100.0)]
     pairs = feeding.ReturnComparison((list, list), (list, list), timers)
     assert pairs.us() == pytest.approx(300)
+
+
+def test_text_that_a_model_returns_has_an_empty_run_and_runs_that_keep_it():
+    """Truth: the text that onnxruntime returns, which a run that keeps it has as its own value."""
+    proto = parse("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[64,64] x) => (string[64,64] y) { y = Cast <to = 8> (x) }""")
+    model, settings = loading.from_proto(proto), OrtSettings(threads=1)
+    feeds = {"x": np.arange(4096, dtype=np.float32).reshape(64, 64)}
+    made = sessions.Factory(model, proto.SerializeToString(), settings)
+    plain = feeding.PlainSession(made, FeedSet(feeds, batch=None))
+    results = plain.run()
+    empty = feeding.empty_runner(model, feeds, results, settings)
+    assert [value.tolist() for value in empty.run()] == [[[""]]]
+    pairs = feeding.compare_returning(made, feeds, results, plain, empty)
+    (kept,) = pairs.model[1]()
+    assert isinstance(kept, ort.OrtValue)
+    assert kept.numpy().tolist() == results[0].tolist()
 
 
 class _Blocks(ctypes.Structure):
