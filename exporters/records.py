@@ -34,7 +34,10 @@ class InputSpec:
     def check(self) -> None:
         """Raises UsageError for an unsupported type or shape."""
         if self.dtype not in _DTYPES:
-            raise UsageError(f"no element type '{self.dtype}'", f"There are {', '.join(_DTYPES)}.")
+            hint = f"There are {', '.join(_DTYPES)}."
+            if self.dtype == "bfloat16":  # so neither framework nor file could be fed and compared
+                hint = "Neither torch nor onnxruntime takes numpy arrays of it: cast a float32."
+            raise UsageError(f"no element type '{self.dtype}'", hint)
         if any(size < 1 for size in self.shape):
             raise UsageError(f"{list(self.shape)} is not a shape", "Every size is at least 1.")
 

@@ -89,6 +89,7 @@ def test_a_request_that_cannot_be_met_is_refused_before_the_work(target, options
         (None, "float32", "shape of the input is not known.*input_shape="),
         ((0, 3), "float32", r"\[0, 3\] is not a shape"),
         ((1, 3), "float31", "no element type 'float31'. There are bool, float16"),
+        ((1, 3), "bfloat16", "'bfloat16'. Neither torch nor onnxruntime takes numpy arrays"),
         ((1, 3), ["float32", "int64"], "2 element types for 1 inputs"),
     ],
 )
