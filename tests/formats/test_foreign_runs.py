@@ -152,3 +152,13 @@ def test_impossible_durations_of_every_run_count_as_0(tmp_path):
     assert len(trace.runs[0].wall_us) == 3
     assert trace.runs[0].samples.tolist() == [[100, 10, 0]] * 3
     assert any("4 of c (-3 µs)" in note for note in trace.notes)
+
+
+def test_a_last_run_that_waited_for_a_processor_is_a_run(tmp_path):
+    """Nothing follows it: a program that lost its processor there wrote 12 ms in a file of 1."""
+    path = of_kernels(KERNELS, tmp_path / "p.json")
+    events = json.loads(path.read_text())
+    events[-1]["dur"] += 12_000
+    trace = load_result(written(events, path))
+    assert trace.runs[0].wall_us.tolist() == [322, 322, 12_322]
+    assert not any("cannot be" in note for note in trace.notes)

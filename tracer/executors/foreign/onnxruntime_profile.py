@@ -32,6 +32,9 @@ _ROUNDING_US = 1
 _NAMED = 3
 """Kernels that a note names."""
 
+_STALL_US = 1_000_000
+"""A program may wait so long for a processor, at the end of a file as well."""
+
 _TICK_US = 1.0
 
 _LATEST_US = 1 << 60
@@ -173,15 +176,15 @@ def bound_durations(
     """Returns the events without impossible durations, which runs had some, and a note on them.
 
     A duration is impossible if it is negative, or longer than what is around it: for a node its
-    run, for a run the time until the next one of its thread, for the last one the file. Such a node
-    gets the duration 0, such a run the longest that is possible.
+    run, for a run the time until the next one of its thread, for the last one the file and a stall.
+    Such a node gets the duration 0, such a run the longest that is possible.
     """
     runs = profile_events.run_events(events)
     ts, tid = events.ts[runs], events.tid[runs]
     span = int(np.ptp(events.ts)) if len(events) else 0
     others = events.label != profile_events.MODEL_RUN
     ends = events.ts[others] + np.clip(events.dur[others], 0, span)
-    longest = int(ends.max(initial=0)) + span - ts  # that each run can be, µs
+    longest = int(ends.max(initial=0)) + max(span, _STALL_US) - ts  # that each run can be, µs
     if len(runs) == 1:  # nothing else tells how long it can be
         longest = np.maximum(longest, events.dur[runs])
     for thread in np.unique(tid):
