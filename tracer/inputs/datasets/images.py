@@ -1,16 +1,7 @@
-"""Images: converted for a model, and read from folders in the layout of ImageNet.
-
-Pixels [N, C, H, W] become float32, of the size and channels of the model. A folder has
-train/CLASS/*.JPEG and val/CLASS/*.JPEG.
-"""
+"""Converts images [N, C, H, W]: pixels to float32, size and channels to the model's."""
 
 from __future__ import annotations
 
-import itertools
-import os
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -18,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracer.errors import InputError, refusing
-from tracer.graph.model import Model
-from tracer.graph.tensor_type import TensorType, from_type_proto
-from tracer.inputs.datasets.batch import Sample, SampleReader, image_input, parts_from
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+    from tracer.graph.tensor_type import TensorType
 
 Pixels = NDArray[np.generic]
 
@@ -116,133 +106,3 @@ def _channels(x: Pixels, channels: int) -> Pixels:
         f"images of {x.shape[1]} channels do not fit a model that takes {channels}",
         "Use grey or colour images (1 or 3 channels).",
     )
-
-
-_SUFFIXES = frozenset((".jpeg", ".jpg", ".png", ".bmp", ".pgm", ".ppm", ".tif", ".tiff", ".webp"))
-_SPLITS = {"train": ("train",), "test": ("val", "test", "validation")}
-_LABEL_FILES = ("labels.txt", "labels.csv")
-_VAL_FILES = ("val.txt", "LOC_val_solution.csv")
-"""Files of labels beside the folder of a split: the form of Caffe, and that of Kaggle."""
-_TITLES = ("imageid", "image", "name", "file", "filename")
-"""First words of a line of titles, as in ImageId,PredictionString."""
-_DIGITS = 18
-"""Most digits of the number of a class."""
-_FORM = (
-    "Images are in a folder for each class, CLASS/NAME.JPEG, in train/ and val/ or alone; or in "
-    "one folder with labels.txt, whose lines are NAME CLASS."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Folder:
-    """The images of one folder by name, as bytes, sorted; and the class of each, if known."""
-
-    path: Path
-    names: NDArray[np.bytes_] = field(repr=False)
-    labels: NDArray[np.int64] | None = field(repr=False)
-
-    def file(self, number: int) -> Path:
-        return self.path / os.fsdecode(bytes(self.names[number]))
-
-
-@dataclass(frozen=True, slots=True)
-class FolderImages(SampleReader):
-    """The images in `folders`, decoded one by one, as the input `name`, with their classes."""
-
-    name: str
-    declared: TensorType | None
-    folders: tuple[_Folder, ...] = field(repr=False)
-    classes: tuple[str, ...] = field(repr=False)
-
-    @property
-    def samples(self) -> int:
-        """The number of images."""
-        return sum(len(folder.names) for folder in self.folders)
-
-    def read_samples(self, rows: int, first: int) -> Iterator[Sample]:
-        """Yields images, uint8 [C, H, W] in the sizes of the input, and classes, int64."""
-        folders = ((folder, len(folder.names)) for folder in self.folders)
-        for folder, skipped in parts_from(first, folders):
-            for number in range(skipped, len(folder.names)):
-                pixels = fit_declared(read(folder.file(number)), self.declared)
-                label = None if folder.labels is None else np.asarray(folder.labels[number])
-                yield Sample({self.name: pixels[0]}, label)
-
-
-def open_image_folder(path: Path, model: Model, split: str) -> FolderImages:
-    """Returns the images in the folder `path`, which may have one for each split.
-
-    Classes are numbered in the order of the names of their folders, those of train/ where it
-    exists. The split "test" is in val/. Raises InputError for a folder without images, a class that
-    is not among those of train/, an image without a label, and a model with other inputs.
-    """
-    base = _base(path, split)
-    classes = tuple(folder.name for folder in _folders(_base(path, "train")))
-    numbers = {name: number for number, name in enumerate(classes)}
-    by_class = [sub for sub in _folders(base) if sub.name in numbers or _images_in(sub).size]
-    if by_class and not _images_in(base).size:
-        folders = []
-        for sub in by_class:
-            if sub.name not in numbers:
-                raise InputError(f"{sub}: no class of train/ is called {sub.name}", _FORM)
-            names = _images_in(sub)
-            folders.append(_Folder(sub, names, np.full(len(names), numbers[sub.name], np.int64)))
-    else:
-        files = [*(base / name for name in _LABEL_FILES), *(path / n for n in _LABEL_FILES)]
-        if base.name == "val":
-            files += [base.parent / name for name in _VAL_FILES]
-        labels = next((file for file in files if file.is_file()), None)
-        names, known = _images_in(base), None
-        if labels is not None:
-            own, known = dict(_read_labels(labels, numbers)), np.empty(len(names), np.int64)
-            for number, image in enumerate(names):
-                text = os.fsdecode(bytes(image))
-                label = own.get(text, own.get(Path(text).stem))
-                if label is None:
-                    raise InputError(
-                        f"{labels}: has no label of {base / text}", "Write NAME CLASS."
-                    )
-                known[number] = label
-        folders = [_Folder(base, names, known)]
-    filled = tuple(folder for folder in folders if len(folder.names))
-    if not filled:
-        raise InputError(f"{base}: holds no images, nor input_0.pb or test_data_set folders", _FORM)
-    name = image_input(str(path), model)
-    value = next(value for value in model.inputs if value.name == name)
-    return FolderImages(name, from_type_proto(value.type), filled, classes)
-
-
-def _base(path: Path, split: str) -> Path:
-    """Returns the folder of a split; a folder without splits serves both."""
-    others = itertools.chain(_SPLITS[split], *(each for each in _SPLITS.values()))
-    return next((path / name for name in others if (path / name).is_dir()), path)
-
-
-def _folders(path: Path) -> list[Path]:
-    return sorted((each for each in path.iterdir() if each.is_dir()), key=lambda each: each.name)
-
-
-def _images_in(path: Path) -> NDArray[np.bytes_]:
-    """Returns the names of the images in a folder, in a few bytes each."""
-    with os.scandir(path) as entries:
-        names = [e.name for e in entries if Path(e.name).suffix.lower() in _SUFFIXES]
-    return np.array(sorted(map(os.fsencode, names)), np.bytes_)
-
-
-def _read_labels(file: Path, numbers: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Yields name and class of each line: NAME CLASS, or NAME,CLASS and more."""
-    with refusing(lambda why: InputError(f"{file}: not a text of labels ({why})", _FORM)):
-        lines = file.read_text("utf-8").splitlines()
-    for number, line in enumerate(lines, 1):
-        words = re.split(r"[\s,]+", line.strip())
-        is_title = number == 1 and len(words) > 1 and words[0].lower() in _TITLES
-        if is_title or words == [""]:
-            continue
-        name = words[1] if len(words) > 1 else ""
-        is_number = name.isdecimal() and len(name) <= _DIGITS
-        if name not in numbers and not is_number:
-            raise InputError(
-                f"{file}, line {number}: '{name}' is no class",
-                "Write the number of a class, or the name of its folder.",
-            )
-        yield Path(words[0]).name, numbers[name] if name in numbers else int(name)

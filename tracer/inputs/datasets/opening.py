@@ -18,10 +18,9 @@ from tracer.inputs.datasets import DEFAULT_FOLDER
 from tracer.inputs.datasets.archive import open_archive, open_folder, refuse_unknown
 from tracer.inputs.datasets.batch import Batch, SampleLayout, SampleSource, image_input
 from tracer.inputs.datasets.dataset import Dataset, Description, choose_samples
-from tracer.inputs.datasets.images import open_image_folder
+from tracer.inputs.datasets.image_files import open_image_folder, open_tars
 from tracer.inputs.datasets.parquet import open_parquet
 from tracer.inputs.datasets.sets import Split, names, read
-from tracer.inputs.datasets.tar_files import open_tars
 from tracer.inputs.datasets.text import SPEC as TEXT
 from tracer.inputs.datasets.text import explicit, open_text
 from tracer.inputs.datasets.user_samples import SPEC as USER
