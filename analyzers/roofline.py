@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -19,8 +20,11 @@ from tracer.analyzers.timing import RUNTIME
 from tracer.graph.operators import WHOLE_PRODUCTS, computes_in_integers
 from tracer.records.columns import BY_NAME, COLUMNS
 from tracer.records.environment import CPU, TF32, Peak, Peaks, queues
-from tracer.records.trace import Kernel, Run
+from tracer.records.trace import Kernel, Run, typed_table
 from tracer.support.types import FloatArray
+
+if TYPE_CHECKING:
+    from tracer.executors.registry import Works
 
 RATES = tuple(name for name in COLUMNS if BY_NAME[name].fold == "time_mean")
 ROOF_COLUMNS = (*RATES, "roof_fraction", "bound")
@@ -234,3 +238,42 @@ def notes(peaks: Peaks | None) -> tuple[str, ...]:
         f"the peaks may be too low, because other programs took {1 - peaks.cpu_share:.0%} of the "
         "CPU while they were measured: repeat with tracer env --peaks",
     )
+
+
+def with_roofs(table: pd.DataFrame, works: Works, peaks: Peaks | None) -> pd.DataFrame:
+    """Returns the node table with the columns of work and roofs, of rows whose work is known.
+
+    A row without products is held against the memory alone.
+    """
+    if not works:
+        return table
+    rows = table[table["node"].isin(list(works)) & table["time_us"].notna()]
+    lows, highs = (rows[f"time_us_ci95_{end}"].fillna(rows["time_us"]) for end in ("low", "high"))
+    times = zip(rows["node"], rows["time_us"], lows, highs, strict=True)
+    timed = [
+        TimedRow(
+            node, (node,), us, works[node].arithmetic, (low, high), works[node].flops / 2, True
+        )
+        for node, us, low, high in times
+    ]
+    flops = pd.Series({node: work.flops for node, work in works.items()})
+    moved: dict[tuple[str, ...], int | None]
+    moved = {(node,): work.bytes_read + work.bytes_written for node, work in works.items()}
+    roofs = roofline(timed, flops, moved, peaks)
+    work = pd.DataFrame(
+        {
+            node: {
+                "macs": each.flops // 2,
+                "flops": each.flops or None,  # what is no product was not counted
+                "bytes_read": each.bytes_read,
+                "bytes_written": each.bytes_written,
+            }
+            for node, each in works.items()
+        }
+    ).T.astype("Float64")
+    work["intensity"] = work["flops"] / (work["bytes_read"] + work["bytes_written"])
+    roofs["gflops_per_s"] = roofs["gflops_per_s"].where(roofs["gflops_per_s"] > 0)
+    table = table.copy()
+    for name, values in (*work.items(), *roofs.items()):
+        table[name] = table["node"].map(values)
+    return typed_table(table)

@@ -1,9 +1,12 @@
 """Times of nodes from the kernels that ran: statistics over runs, without profiler overhead."""
 
+from __future__ import annotations
+
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +14,13 @@ import pandas as pd
 
 from tracer.analyzers.correction import Correction, Sum, correct, tick_error
 from tracer.records.counted_runs import full_speed_us, outliers
-from tracer.records.trace import Run
+from tracer.records.trace import Run, typed_table
 from tracer.support.measurements import Summary, in_batches, summarize
 from tracer.support.types import FloatArray
 from tracer.text import agree, plural
+
+if TYPE_CHECKING:
+    from tracer.executors.registry import Profiled
 
 
 def longest_fused(run: Run, groups: Sequence[tuple[str, ...]], top: int) -> tuple[str, ...]:
@@ -367,3 +373,36 @@ def _sums(rows: _Rows, times: Sequence[float | None]) -> list[float]:
     known = [[times[m] for m in members] for members in rows.members.values()]
     sums = [[time for time in each if time is not None] for each in known]
     return [float(sum(each)) if each else math.nan for each in sums]
+
+
+def operation_table(profile: Profiled) -> pd.DataFrame:
+    """Returns the node table of a model in its framework, operators in the order of first calls.
+
+    The time of a row is the time of all its kernels; its `calls` are calls of the operator itself.
+    `kernels` names the row and the kernels inside. The columns of work are missing.
+    """
+    run = profile.run
+    times = timing(run, [(str(kernel.node),) for kernel in run.kernels])
+    rows = [
+        {
+            "node": operation.node,
+            "index": index,
+            "op_type": operation.op_type,
+            "domain": operation.domain,
+            "module": operation.module,
+            **run.key,
+            "input_shapes": ", ".join(map(str, operation.inputs)) or None,
+            "peak_bytes": operation.peak_bytes,
+        }
+        for index, operation in enumerate(profile.operations)
+    ]
+    table = pd.DataFrame(rows, index=[operation.node for operation in profile.operations])
+    table = table.join(times.drop(columns=["calls", "kernels"]))
+    # The first kernel of a row encloses the others. The name of the row makes the text unique.
+    table["calls"] = pd.Series({str(kernel.node): kernel.calls for kernel in reversed(run.kernels)})
+    inside: dict[str, dict[str, None]] = {}
+    for kernel in run.kernels:
+        inside.setdefault(str(kernel.node), {})[kernel.op_type] = None
+    texts = {node: f"{node}: {', '.join(names)}" for node, names in inside.items()}
+    table["kernels"] = pd.Series(texts)
+    return typed_table(table)

@@ -40,7 +40,7 @@ _DIGITS = 16
 @singledispatch
 def page(result: Any, options: ViewOptions) -> Page:
     """Tables of the result, and lines about them."""
-    raise NotImplementedError
+    raise TypeError(f"{type(result).__name__} is no result about bits")
 
 
 @page.register
@@ -129,7 +129,7 @@ def _(result: Revealed, options: ViewOptions) -> Page:
 @singledispatch
 def table(result: Any, options: ViewOptions) -> pd.DataFrame:
     """The rows of the result."""
-    raise NotImplementedError
+    raise TypeError(f"{type(result).__name__} is no result about bits")
 
 
 @table.register
@@ -198,8 +198,8 @@ def _(result: Revealed, options: ViewOptions) -> pd.DataFrame:
 
 @singledispatch
 def document(result: Any, options: ViewOptions) -> dict[str, Any]:
-    """What a file holds of the result."""
-    raise NotImplementedError
+    """All fields of the result: `tracer compare --machine` reads those of a fingerprint again."""
+    return asdict(result)
 
 
 @document.register
@@ -215,18 +215,6 @@ def _(result: Replayed, options: ViewOptions) -> dict[str, Any]:
     return fields(
         result, "model", "runtime", "settings", "inputs", "equal", "outputs", "kernels", "notes"
     )
-
-
-@document.register
-def _(result: Fingerprint, options: ViewOptions) -> dict[str, Any]:
-    """All that another machine replays; it is read again by `tracer compare --machine`."""
-    return asdict(result)
-
-
-@document.register
-def _(result: Revealed, options: ViewOptions) -> dict[str, Any]:
-    """The fields of `Revealed`."""
-    return asdict(result)
 
 
 def _head(result: Replayed) -> Iterator[str]:

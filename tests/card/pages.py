@@ -69,7 +69,8 @@ def resnet(name, batch, size):
     """Returns the times of a forward pass in training mode, and of a training step."""
     from experiments.networks import family
     from tracer.analyzers.grouping import by_kernel
-    from tracer.analyzers.table import backward_share, operation_table
+    from tracer.analyzers.table import backward_share
+    from tracer.analyzers.timing import operation_table
     from tracer.executors import registry
     from tracer.executors.settings import EagerSettings
 

@@ -9,8 +9,7 @@ import pandas as pd
 
 from tracer.analyzers.attribution import attribute
 from tracer.analyzers.grouping import unplaced
-from tracer.analyzers.table import operation_table
-from tracer.analyzers.timing import RUNTIME, timing
+from tracer.analyzers.timing import RUNTIME, operation_table, timing
 from tracer.api._assembly import Attribution, analyze, assembled
 from tracer.errors import UsageError
 from tracer.executors import foreign

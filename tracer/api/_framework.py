@@ -12,8 +12,8 @@ from typing import Any, TypeAlias, TypeVar
 import pandas as pd
 from numpy.typing import NDArray
 
-from tracer.analyzers.table import operation_table, with_roofs
-from tracer.analyzers.timing import notes
+from tracer.analyzers.roofline import with_roofs
+from tracer.analyzers.timing import notes, operation_table
 from tracer.api._assembly import as_list, configured
 from tracer.api.profile import ProfileFrameworkArguments
 from tracer.errors import InputError, TracerError, UsageError

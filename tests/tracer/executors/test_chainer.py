@@ -7,7 +7,8 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from tracer.analyzers.table import backward_share, operation_table
+from tracer.analyzers.table import backward_share
+from tracer.analyzers.timing import operation_table
 from tracer.errors import InputError, UsageError
 from tracer.executors.settings import EagerSettings
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tracer.analyzers.grouping import by_kernel
-from tracer.analyzers.table import backward_share, operation_table
+from tracer.analyzers.table import backward_share
+from tracer.analyzers.timing import operation_table
 from tracer.errors import InputError, UsageError
 from tracer.executors.calls import Calls
 from tracer.executors.eager import Measured, Overhead, profile_of

@@ -17,7 +17,7 @@ from torch.autograd.profiler_util import EventList  # noqa: E402
 
 from tests.tracer.executors.kineto import FOLDER, Event, real, recorded  # noqa: E402
 from tracer.analyzers.grouping import by_kernel  # noqa: E402
-from tracer.analyzers.table import operation_table  # noqa: E402
+from tracer.analyzers.timing import operation_table  # noqa: E402
 from tracer.api.results import load_result  # noqa: E402
 from tracer.executors.calls import Calls, DeviceUse, brief_name  # noqa: E402
 from tracer.executors.eager import Measured, Overhead, profile_of  # noqa: E402

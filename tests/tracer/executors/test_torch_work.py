@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import tracer
-from tracer.analyzers.table import with_roofs
+from tracer.analyzers.roofline import with_roofs
 from tracer.analyzers.views import render
 from tracer.executors.registry import OperatorWork
 from tracer.executors.settings import EagerSettings
