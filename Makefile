@@ -32,10 +32,10 @@ test-all: lint
 	$(MAKE) test-bounds
 	$(BIN)/python -m tests.fuzz --mutants 2000 --seed $$(date +%s)
 
-# Checked code goes to a cache of its own: numba's index does not know about the checks. The tests
-# of a file use the same kernels, so one process has them all: hardly any is compiled twice.
+# The tests of a file use the same kernels, so one process has them all: hardly any is compiled
+# twice.
 test-bounds: .venv/all
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/numba-bounds $(BIN)/python -m pytest \
+	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest \
 	  -n auto --dist loadfile $(BOUNDED)
 
 lint: .venv/all

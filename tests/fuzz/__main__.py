@@ -12,7 +12,6 @@ a second program that this one starts.
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 from tracer.cli._output import NO_FENCE
 from tracer.containment.supervisor import IN_PROCESS
@@ -25,7 +24,7 @@ SINGLE = {
 
 CHECKS = {
     "LD_PRELOAD": "libc_malloc_debug.so.0", "MALLOC_CHECK_": "3", "MALLOC_PERTURB_": "165",
-    "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(Path("build/numba-bounds").resolve()),
+    "NUMBA_BOUNDSCHECK": "1",
 }  # fmt: skip
 """glibc ends a process that wrote outside its blocks, and fills what is new or freed with 165."""
 APART = ("--checked", "--only", "--corpus")

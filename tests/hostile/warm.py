@@ -19,7 +19,6 @@ from pathlib import Path
 
 import tracer
 from tracer.__main__ import main as command
-from tracer.interpreter import compiled_code
 
 _LATE = ("matplotlib.backends.backend_svg", "scipy.stats")
 """What commands import when they need it."""
@@ -29,20 +28,11 @@ def _import_all():
     """Imports what commands import, and sees that no thread runs: a fork would lose it."""
     for module in pkgutil.walk_packages(tracer.__path__, "tracer."):
         if not module.name.endswith("__main__") and not _of_framework(module.name):
-            _import(module.name)
+            importlib.import_module(module.name)
     for name in _LATE:
         importlib.import_module(name)
     threads = len([*Path("/proc/self/task").iterdir()])
     assert threads == 1, f"{threads} threads"
-
-
-def _import(name):
-    """Imports a module; kernels as commands do, or numba would keep their code elsewhere."""
-    package, _, module = name.rpartition(".")
-    if package.endswith(".kernels"):
-        compiled_code.loaded(module, package)
-    else:
-        importlib.import_module(name)
 
 
 def _of_framework(name):

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.interpreter.models import single
-from tracer.interpreter.compiled_code import loaded
+from tracer.interpreter.compiled_code import NO_MEMORY, loaded, task
 from tracer.interpreter.interpreter import Interpreter
+from tracer.interpreter.kernels.argument_types import free, new_doubles
 from tracer.interpreter.numeric import compiled, parallel, tensors
 
 _THREADS = st.integers(1, 5)
@@ -61,6 +62,21 @@ def test_the_same_bits_on_any_number_of_threads(op_type):
 def test_an_array_that_compiled_code_would_misread_is_refused(array):
     with pytest.raises(TypeError, match="contiguous array of float32"):
         parallel.share(loaded("elementwise").relu, 1, (array, array), (4,))
+
+
+@task(fits=lambda count, each: True)
+def _failing(words, block):
+    if block == words[0]:
+        free(new_doubles(1 << 60))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("failing", [0, 7])
+def test_a_block_without_memory_is_an_error_and_the_next_task_is_none(threads, failing):
+    with parallel.threads(threads):
+        with pytest.raises(MemoryError, match=NO_MEMORY):
+            parallel.share(_failing, 8, (), (failing,))
+        parallel.share(_failing, 8, (), (8,))
 
 
 def test_a_result_outlives_the_runs_after_it():

@@ -5,13 +5,14 @@ type, than it was compiled for. Every function that Python calls is therefore an
 `Task`, with the condition that the sizes of its arguments must meet.
 """
 
+import ctypes
 import importlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tracer.containment.activity import Progress, silent
+from tracer.interpreter.kernels.argument_types import Signature
 from tracer.support.files import without_signals
 from tracer.support.types import Array, type_text
 
@@ -40,18 +42,8 @@ _NOT_KEPT = (
 @cache
 def loaded(name: str, package: str = _KERNELS) -> ModuleType:
     """Returns a module of kernels, each of which is compiled, or read, at its first call."""
-    with _compiler(package):
+    with loading():  # LLVM is heavy
         return importlib.import_module(f"{package}.{name}")
-
-
-@contextmanager
-def _compiler(of: str | Callable[..., Any]) -> Iterator[ModuleType]:
-    """Loads `machine_code`; numba may compile a function, or those of a package, meanwhile."""
-    package = of if isinstance(of, str) else of.__module__.rpartition(".")[0]
-    with loading():
-        machine_code = importlib.import_module(f"{_KERNELS}.machine_code")  # numba is heavy
-        with machine_code.for_numba(package):
-            yield machine_code
 
 
 @contextmanager
@@ -129,33 +121,57 @@ READ, WRITTEN = Place(np.dtype(np.float32)), Place(np.dtype(np.float32), written
 INTEGERS = Place(np.dtype(np.int64))
 
 
+_UNREAD = (ctypes.c_int64 * 2)()
+_ERROR = ctypes.addressof(_UNREAD) + 8
+"""Places for the result and for the error of numba's calling convention, which nobody reads."""
+NO_MEMORY = "compiled code found no memory"
+_CODE = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_int64)
+"""Calls release the interpreter lock."""
+
+
+class Code:
+    """Machine code of a function of words and a number."""
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+        self._run = _CODE(address)
+
+    def __call__(self, words: int, number: int = 0) -> None:
+        """Runs it on the words at an address.
+
+        Raises MemoryError where it finds no memory, or, with NUMBA_BOUNDSCHECK=1, no element.
+        """
+        if self._run(_UNREAD, _ERROR, words, number) > 0:
+            raise MemoryError(NO_MEMORY)
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A function that numba compiles: it compares types, ranks, order and writability itself."""
+    """A function that Python calls with arrays, numbers and tuples of them."""
 
     function: Callable[..., Any]
-    signatures: tuple[Any, ...]
+    signatures: tuple[Signature, ...]
     fits: Fits
-    compiled: Any = None  # to call None is a TypeError, too
-    _chosen: tuple[Any, ...] = ()
-    """The signatures for which it is compiled."""
+    _codes: dict[Signature, Code] = field(default_factory=dict)
 
     def __call__(self, *arguments: Any) -> Any:
-        """Calls the function. Raises UnfitError, or numba's TypeError, for what does not fit."""
+        """Calls the function. Raises UnfitError for what does not fit."""
         if self.fits(*arguments):
-            try:
-                return self.compiled(*arguments)
-            except TypeError:
-                with _compiler(self.function) as machine_code:
-                    fitting = machine_code.taking(self.signatures, arguments)
-                    if not set(fitting) <= set(self._chosen):
-                        chosen = self._chosen + fitting
-                        self.compiled = machine_code.entry_code(self.function, chosen)
-                        self._chosen = chosen
-                if fitting:
-                    return self.compiled(*arguments)
+            for signature in self.signatures:
+                words = signature.words(arguments)
+                if words is not None:
+                    given = (ctypes.c_int64 * (len(words) + 1))(*words)
+                    self._code(signature)(ctypes.addressof(given))
+                    return signature.result.take(iter(given))
         name = self.function.__qualname__
         raise UnfitError(f"{name} cannot take {_arguments_text(arguments)}")
+
+    def _code(self, signature: Signature) -> Code:
+        """The code for these types, which is compiled at the first use."""
+        if signature not in self._codes:
+            with loading():
+                self._codes[signature] = _code("entry_code", self.function, signature)
+        return self._codes[signature]
 
 
 @dataclass(frozen=True)
@@ -163,18 +179,19 @@ class Task:
     """A compiled function of argument words and a block number, for `numeric.task_team`.
 
     Its arguments are arrays at `places`, then numbers; `fits` takes the number of blocks before
-    them. `compile` returns its address.
+    them. `compile` returns its code.
     """
 
     name: str
-    compile: Callable[[], int]
+    compile: Callable[[], Code]
     places: tuple[Place, ...]
     fits: Fits
 
     @cached_property
-    def address(self) -> int:
-        """Where its code is, which is compiled at the first use."""
-        return self.compile()
+    def code(self) -> Code:
+        """Its code, which is compiled at the first use."""
+        with loading():
+            return self.compile()
 
     def words(self, count: int, arrays: Sequence[Array], numbers: Sequence[int]) -> Array:
         """Returns the argument words: address and size of each array, then the numbers.
@@ -197,6 +214,16 @@ class Task:
         return np.array(words, np.int64)
 
 
+def _code(maker: str, function: Callable[..., Any], *of: Any) -> Code:
+    """The kept code of a function; without it, numba compiles it."""
+
+    def make() -> Any:
+        return getattr(importlib.import_module(f"{_KERNELS}.numba_code"), maker)(function, *of)
+
+    machine_code = importlib.import_module(f"{_KERNELS}.machine_code")
+    return Code(machine_code.keep_code(make, function, *of)[0])
+
+
 def entry(fits: Fits, *signatures: Any) -> Callable[[Callable[..., Any]], Entry]:
     """Makes a function an entry for arguments of these types; compiled code does not call it."""
     return lambda function: Entry(function, signatures, fits)
@@ -204,12 +231,9 @@ def entry(fits: Fits, *signatures: Any) -> Callable[[Callable[..., Any]], Entry]
 
 def task(*places: Place, fits: Fits) -> Callable[[Callable[..., Any]], Task]:
     """Makes a function of argument words and a block number a task."""
-
-    def address(function: Callable[..., Any]) -> int:
-        with _compiler(function) as machine_code:
-            return int(machine_code.task_address(function))
-
-    return lambda function: Task(function.__name__, partial(address, function), places, fits)
+    return lambda function: Task(
+        function.__name__, partial(_code, "task_code", function), places, fits
+    )
 
 
 def _arguments_text(arguments: Sequence[Any]) -> str:

@@ -97,7 +97,7 @@ class Interpreter:
         to the thread count of BLAS. `progress` is called while kernels are compiled. Without
         observers, the plan that `fuse` makes is run.
 
-        With `late_kernels`, numpy computes until compiled kernels, which take a second to load, pay
+        With `late_kernels`, numpy computes until compiled kernels, which may not be kept yet, pay
         for it: a small model takes less time, and the last bits may differ from run to run.
         """
         self.model = open_model(model)

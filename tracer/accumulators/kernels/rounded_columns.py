@@ -3,11 +3,10 @@
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from tracer.interpreter.compiled_code import entry
-from tracer.interpreter.kernels.argument_types import read_only, repeat_type
-from tracer.interpreter.kernels.machine_code import helper
+from tracer.interpreter.kernels import argument_types as types
+from tracer.interpreter.kernels.argument_types import helper, read_only, repeat_type
 
 _OUT = types.Array(types.float64, 2, "C")
 

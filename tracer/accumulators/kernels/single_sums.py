@@ -7,20 +7,22 @@ Products are rounded as `spec.accumulator.rounded` defines it.
 from typing import Any, assert_never
 
 import numpy as np
-from numba import types
 
 from tracer.accumulators.spec import Overflow, RoundingName
 from tracer.accumulators.spec.accumulator import POSITION_STEP
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels import argument_types as types
 from tracer.interpreter.kernels.argument_types import (
     FLAT_OUT,
     MATRIX_OUT,
     NUMBERS,
     START,
     TABLE,
+    free,
+    helper,
+    new_integers,
     repeat_type,
 )
-from tracer.interpreter.kernels.machine_code import helper
 
 _HALF_EVEN, _HALF_AWAY, _HALF_UP, _FLOOR, _TRUNCATE, _STOCHASTIC = range(6)
 _BITS, _FACTORS = (
@@ -239,8 +241,8 @@ def run(
     values, first, second, clips = outs
     rules, leaving = tables
     last, depth = len(rules) - 1, left.shape[1]
-    terms, spare = np.empty(depth, np.int64), np.empty(depth, np.int64)
-    registers, seen = np.empty(last, np.int64), np.empty(3, np.int64)
+    terms, spare = new_integers(depth), new_integers(depth)
+    registers, seen = new_integers(last), new_integers(3)
     for row in range(len(left)):
         for column in range(len(right)):
             _multiply(left[row], right[column], rules[last], rounds, salts, terms)
@@ -253,3 +255,7 @@ def run(
             second[row, column] = seen[_MOST] if is_observed else seen[_EVENTS]
             if len(clips):
                 clips[row, column] = seen[_EVENTS]
+    free(terms)
+    free(spare)
+    free(registers)
+    free(seen)

@@ -4,21 +4,23 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from tracer.accumulators.statistics.float_partial_sums import BELOW_ERRORS, ERROR_BINS, UNUSED_BITS
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels import argument_types as types
 from tracer.interpreter.kernels.argument_types import (
     FLAT_OUT,
     TABLE,
     TABLE_OUT,
+    emitted,
+    free,
+    helper,
+    new_doubles,
     read_only,
     repeat_type,
     tuple_type,
     vector_type,
 )
-from tracer.interpreter.kernels.machine_code import helper
 
 _PART = 256
 """Errors that are computed at once, in vectors; they are counted one by one."""
@@ -28,16 +30,14 @@ _WIDTHS = 66
 _LOWEST = np.iinfo(np.int64).min
 
 
-@intrinsic
-def _count_leading_zeros(typingctx: Any, value: Any) -> Any:
+@emitted
+def _leading_zeros(typingctx: Any, value: Any) -> Any:
+    """Of a 64-bit integer."""
+
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return types.int64(types.int64), generate
-
-
-_leading_zeros: Any = _count_leading_zeros
-"""Of a 64-bit integer."""
 
 
 @helper(inline="always")
@@ -152,7 +152,7 @@ def count(values: Any, exact: Any, histogram: Any) -> Any:
     Returns how many sums have no error, for they or their exact values are NaN, and the greatest
     error.
     """
-    spare, none, greatest = np.empty(_PART), 0, 0.0
+    spare, none, greatest = new_doubles(_PART), 0, 0.0
     for low in range(0, values.size, _PART):
         high = min(low + _PART, values.size)
         errors = spare[: high - low]
@@ -164,4 +164,5 @@ def count(values: Any, exact: Any, histogram: Any) -> Any:
             else:
                 greatest = max(greatest, errors[i])
                 histogram[min(max((bits[i] >> UNUSED_BITS) - BELOW_ERRORS, 0), ERROR_BINS - 1)] += 1
+    free(spare)
     return none, greatest

@@ -16,7 +16,6 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from tracer.accumulators.floats.kernels.lanes import (
     SINGLE_LANES,
@@ -27,8 +26,16 @@ from tracer.accumulators.floats.kernels.lanes import (
     fused,
 )
 from tracer.interpreter.compiled_code import entry
-from tracer.interpreter.kernels.argument_types import read_only, repeat_type, tuple_type
-from tracer.interpreter.kernels.machine_code import inlined
+from tracer.interpreter.kernels import argument_types as types
+from tracer.interpreter.kernels.argument_types import (
+    free,
+    inlined,
+    new_doubles,
+    new_floats,
+    read_only,
+    repeat_type,
+    tuple_type,
+)
 
 _MAP = types.void(SINGLE_ROW, SINGLE_LANES)
 _FLOAT = types.float32
@@ -217,7 +224,7 @@ def _powers(x: Any, is_wide: bool, least: Any, powers: Any) -> Any:
 
     The number is at least `least`.
     """
-    lanes = np.zeros(16 if is_wide else 8, np.float32)
+    lanes = new_floats(16 if is_wide else 8)
     largest = least
     for i in range(x.size):
         largest = largest if largest > x[i] else x[i]
@@ -230,7 +237,9 @@ def _powers(x: Any, is_wide: bool, least: Any, powers: Any) -> Any:
     for first in range(0, x.size, lanes.size):
         for i in range(min(lanes.size, x.size - first)):
             lanes[i] += powers[first + i]
-    return largest, _lanes_sum(lanes)
+    total = _lanes_sum(lanes)
+    free(lanes)
+    return largest, total
 
 
 @entry(lambda values, is_wide, is_log, out: values.shape == out.shape,
@@ -270,11 +279,12 @@ def exponentials(values: Any, is_wide: bool, largest: Any, out: Any, totals: Any
 @inlined(types.float32(SINGLE_ROW))
 def _mean(x: Any) -> Any:
     """The mean by 4 lanes of float64."""
-    lanes, end = np.zeros(4), x.size // 4 * 4
+    lanes, end = new_doubles(4), x.size // 4 * 4
     for first in range(0, end, 4):
         for i in range(4):
             lanes[i] += np.float64(x[first + i])
     total = (lanes[0] + lanes[2]) + (lanes[1] + lanes[3])
+    free(lanes)
     for i in range(end, x.size):
         total += np.float64(x[i])
     return types.float32(total / np.float64(x.size))
@@ -286,7 +296,7 @@ def _squares(x: Any, mean: Any) -> Any:
 
     Of the rest, the first 4 are multiplied in a vector and then added, if there are 4.
     """
-    lanes, end = np.zeros(8, np.float32), x.size // 8 * 8
+    lanes, end = new_floats(8), x.size // 8 * 8
     for first in range(0, end, 8):
         for i in range(8):
             part = x[first + i] - mean
@@ -294,6 +304,7 @@ def _squares(x: Any, mean: Any) -> Any:
     for i in range(4):
         lanes[i] += lanes[i + 4]
     total = (lanes[0] + lanes[2]) + (lanes[1] + lanes[3])
+    free(lanes)
     alone = end + 4 if x.size - end >= 4 else end
     for i in range(end, x.size):
         part = x[i] - mean
@@ -372,7 +383,7 @@ def _fits_row_sums(values: Any, is_set: bool, out: Any) -> bool:
 def _in_lanes(x: Any, start: int) -> Any:
     """The sum of a row in vectors from `start` on: what is outside is added last."""
     size = (x.size - start) // _LANES * _LANES
-    lanes = np.zeros(2 * _LANES, np.float32)
+    lanes = new_floats(2 * _LANES)
     width = min(size, 2 * _LANES)
     for first in range(0, width, _LANES):
         for i in range(_LANES):
@@ -388,6 +399,7 @@ def _in_lanes(x: Any, start: int) -> Any:
             for i in range(_LANES):
                 lanes[i] += x[start + pairs + i]
     total = (lanes[0] + lanes[2]) + (lanes[1] + lanes[3])
+    free(lanes)
     for i in range(start):
         total += x[i]
     for i in range(start + size, x.size):

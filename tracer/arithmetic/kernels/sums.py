@@ -9,21 +9,28 @@ sqnbitgemm_kernel_avx2_int8_blklen32.h, sqnbitgemm_m1_sym_kernel_avx2_int8_blkle
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from tracer.accumulators.floats.kernels.lanes import fused
 from tracer.accumulators.kernels.single_sums import added, against_the_sum, into_range
 from tracer.arithmetic.trees import ADD, BEGIN, JOIN, SCALE
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels import argument_types as types
 from tracer.interpreter.kernels.argument_types import (
     FLAT_OUT,
     NUMBERS,
     TABLE,
+    array_at,
+    free,
+    helper,
+    inlined,
+    new_doubles,
+    new_floats,
+    new_integers,
     read_only,
     repeat_type,
+    start_of,
     vector_type,
 )
-from tracer.interpreter.kernels.machine_code import helper, inlined
 
 _KINDS = types.float32, types.float64
 _WAY, _WINDOW = repeat_type(types.boolean, 2), repeat_type(types.intp, 6)
@@ -112,7 +119,8 @@ def _advance(held: Any, steps: Any, operands: Any, place: Any, way: Any) -> None
         return
     values = b[group, term, low:high] if is_product else beside[group, row, low:high]
     if begins and not is_product:
-        held[:] = values
+        for i in range(held.size):
+            held[i] = values[i]
     else:
         factor = a[group, row, term] if is_product else a.dtype.type(1)
         _add_term(held, factor, values, begins, way)
@@ -149,7 +157,9 @@ def products(
     a, b, _ = operands
     first_group, last_group, first_row, last_row, first_column, last_column = window
     terms = b.shape[1]
-    registers = np.empty((depth, min(_ROWS, last_row - first_row), _COLUMNS), a.dtype)
+    shape = depth, min(_ROWS, last_row - first_row), _COLUMNS
+    memory = new_doubles(shape[0] * shape[1] * shape[2])
+    registers = array_at(start_of(memory.view(a.dtype)), shape)
     for group in range(first_group, last_group):
         for low in range(first_column, last_column, _COLUMNS):
             width = min(_COLUMNS, last_column - low)
@@ -176,7 +186,10 @@ def products(
                         _advance(held, program[at:end], operands, place, way)
                     at = end
                 for row in rows:
-                    out[group, first + row, low : low + width] = registers[0, row, :width]
+                    held, target = registers[0, row], out[group, first + row]
+                    for i in range(width):  # a slice would be copied in numba's runtime
+                        target[low + i] = held[i]
+    free(memory)
 
 
 _LEAST, _MOST = -(1 << 15), (1 << 15) - 1
@@ -329,7 +342,7 @@ def rounded_products(
     lanes of four columns are folded together, before and of columns that are left by halves.
     """
     rows, columns = out.shape
-    wide, held = np.empty(16, np.float32), np.empty(8, np.float32)
+    wide, held = new_floats(16), new_floats(8)
     at_once = 0
     for lane in range(len(lanes[0])):
         at_once = max(at_once, lanes[0][lane, 0] + 1)
@@ -346,6 +359,8 @@ def rounded_products(
             for block in range(sums[0].shape[1]):
                 last = fused(sums[0][m, block], sums[1][n, block], last)
             out[m, n] = result + last
+    free(wide)
+    free(held)
 
 
 def _counts_fit(
@@ -375,9 +390,9 @@ def count_equal(
     """
     by_sign, is_last = flags
     depth, last = products.shape[1], rules.shape[1] - 1
-    terms, spare = np.empty(depth, np.int64), np.empty(depth, np.int64)
-    registers, seen = np.empty(last, np.int64), np.empty(3, np.int64)
-    leaving = np.empty((0, 6), np.int64)
+    terms, spare = new_integers(depth), new_integers(depth)
+    registers, seen = new_integers(last), new_integers(3)
+    leaving = array_at(start_of(seen), (0, 6))
     for number in range(len(rules)):
         own = rules[number]
         kind, low, high = own[last, 0], own[last, 1], own[last, 2]
@@ -395,3 +410,7 @@ def count_equal(
             if total != sums[row]:
                 equal[number] = row
                 break
+    free(terms)
+    free(spare)
+    free(registers)
+    free(seen)

@@ -9,11 +9,19 @@ Sums are float64, in a fixed order that LLVM chooses (`reassoc`), which lets it 
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from tracer.interpreter.compiled_code import READ, WRITTEN, entry, task
-from tracer.interpreter.kernels.argument_types import floats, read_only, vector_type
-from tracer.interpreter.kernels.machine_code import helper
+from tracer.interpreter.kernels import argument_types as types
+from tracer.interpreter.kernels.argument_types import (
+    array_at,
+    floats,
+    free,
+    helper,
+    new_floats,
+    read_only,
+    start_of,
+    vector_type,
+)
 
 _READ, _WRITE = read_only(types.float32), vector_type(types.float32)
 _FLOAT = types.float32
@@ -224,7 +232,7 @@ def softmax(words: Any, block: int) -> None:
     """Softmax of some rows. Arguments: x, out; elements of a row, rows of a block."""
     x, out = floats(words, 0), floats(words, 2)
     size, each = words[4], words[5]
-    lanes = np.empty(_LANES, np.float32)
+    lanes = new_floats(_LANES)
     for row in range(block * each, min((block + 1) * each, x.size // size)):
         source, target = x[row * size : (row + 1) * size], out[row * size : (row + 1) * size]
         top = _largest(source, lanes)
@@ -233,6 +241,7 @@ def softmax(words: Any, block: int) -> None:
         total = np.float32(_sum(target))
         for i in range(size):
             target[i] /= total
+    free(lanes)
 
 
 @task(
@@ -273,7 +282,7 @@ _BYTE_TABLE = read_only(types.uint8, 2)
 )
 def by_column(table: Any, x: Any, out: Any) -> None:
     """Writes `table[x[i], i % width]`; `x` is whole rows of a table (256, width)."""
-    width, entries = table.shape[1], table.reshape(table.size)
+    width, entries = table.shape[1], array_at(start_of(table), table.size)
     if width == 1:
         for i in range(x.size):
             out[i] = entries[np.uintp(x[i])]
@@ -289,6 +298,6 @@ def by_column(table: Any, x: Any, out: Any) -> None:
     types.void(_BYTE_TABLE, _FLAT_BYTES, _FLAT_BYTES, vector_type(types.uint8)))  # fmt: skip
 def by_pair(table: Any, x: Any, other: Any, out: Any) -> None:
     """Writes `table[x[i], other[i]]`, with a table (256, 256)."""
-    entries = table.reshape(table.size)
+    entries = array_at(start_of(table), table.size)
     for i in range(x.size):
         out[i] = entries[(np.uintp(x[i]) << np.uintp(8)) | np.uintp(other[i])]

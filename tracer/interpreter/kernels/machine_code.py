@@ -1,62 +1,57 @@
 """Code for this processor: the folder that keeps it, and functions that LLVM compiles.
 
-numba compiles the code around; loops that must keep a tile of sums in registers are written with
-`Vectors`, because compilers spill them. Such a function takes a tenth of a second to compile; its
-machine code is kept beside that of numba.
+numba compiles kernels (`numba_code`); loops that must keep a tile of sums in registers are written
+with `Vectors`, because compilers spill them. Machine code of both is kept, and read without numba.
 """
 
 import hashlib
 import importlib
+import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, partial
+from importlib import metadata
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import llvmlite
-import numba
 import numpy as np
 from llvmlite import binding, ir
-from numba import cfunc, types
-from numba.core import event
-from numba.core.errors import NumbaError
-from numba.core.registry import cpu_target
 
 from tracer.interpreter.compiled_code import compiling
+from tracer.interpreter.kernels.argument_types import Emitted, Helper
 from tracer.support import files
-from tracer.support.temporary import FileInUse, TemporaryFolder, unmarked
 
 _TRACER = Path(__file__).parents[2]
-_config: Any = numba.config
-_Decorator = Callable[..., Callable[[Callable[..., Any]], Any]]
-_typeof: Any = numba.typeof
-_CONFIGURED: str = _config.CACHE_DIR
-"""NUMBA_CACHE_DIR as the user set it; empty if not."""
 INDEX = ir.IntType(64)
 _WORD = ir.IntType(32)
 _SMALLER_MAGNITUDE = _WORD(2)
 """VRANGEPS: the operand of the smaller magnitude, with the sign of the first operand."""
 _ROUND_AS_SET = _WORD(4)
 
-_types: Any = types
-_TASK = types.void(_types.CPointer(types.int64), types.int64)
-"""The signature of a task: its argument words, and the number of the block to compute."""
-njit: _Decorator = partial(numba.njit, error_model="numpy", no_cfunc_wrapper=True)
-"""Python, or compiled code, calls what it compiles, and C does not."""
-
+_BYTES = ir.IntType(8).as_pointer()
+_SETTINGS = ("BOUNDSCHECK", "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE")
+"""Of numba, which change the code that it compiles."""
 _ENGINES: list[Any] = []
 """LLVM engines. Compiled functions are freed with them, so they are never dropped."""
 
 
+@cache
 def target() -> tuple[str, str, str]:
-    """Returns the triple, processor and features that code is compiled for."""
-    codegen: Any = cpu_target.target_context.codegen()
-    triple, processor, features = codegen.magic_tuple()
-    return triple, processor, features
+    """Returns the triple, processor and features that code is compiled for, as numba finds them."""
+    processor = os.environ.get("NUMBA_CPU_NAME") or binding.get_host_cpu_name()
+    features = os.environ.get("NUMBA_CPU_FEATURES")
+    if features is None:
+        host = binding.get_host_cpu_features()
+        if os.environ.get("NUMBA_ENABLE_AVX") == "0":
+            host |= {name: False for name in host if name.startswith("avx")}
+        features = host.flatten()
+    return binding.get_process_triple(), processor, features
 
 
 def _has(feature: str) -> bool:
@@ -261,39 +256,55 @@ class Vectors:
         self.loop(stop, [], carrying, stride)
 
 
-def compiled(
-    arguments: Sequence[Any], write: Callable[[Any, Sequence[Any]], Iterable[str]], *of: Any
+def compile_task(
+    write: Callable[[Any, Sequence[Any]], Iterable[str]], *of: Any
 ) -> tuple[int, frozenset[str]]:
-    """Compiles a function of these argument types; returns its address, and the names of `write`.
+    """Compiles a task that `write` writes, given its words and its block.
 
-    `write` writes the code, and nothing but `of` decides which. So what an earlier process compiled
-    of the same is read. One thread at a time may call it.
+    Returns its address, and the names that `write` returns.
+    Nothing but `of` decides what it writes.
+    """
+
+    def make() -> tuple[str, bytes]:
+        module, kinds = ir.Module(), (_BYTES, _BYTES, INDEX.as_pointer(), INDEX)
+        function = ir.Function(module, ir.FunctionType(_WORD, kinds), "written")
+        builder = ir.IRBuilder(function.append_basic_block())
+        names = write(builder, function.args[2:])
+        builder.ret(_WORD(0))
+        parsed, machine = binding.parse_assembly(str(module)), _machine()
+        options = binding.create_pipeline_tuning_options(2)
+        passes = binding.create_pass_builder(machine, options)
+        passes.getModulePassManager().run(parsed, passes)
+        return " ".join(("written", *sorted(names))), machine.emit_object(parsed)
+
+    return keep_code(make, *of)
+
+
+def keep_code(make: Callable[[], tuple[str, bytes]], *of: Any) -> tuple[int, frozenset[str]]:
+    """Returns the address of a compiled function, and names that belong to it.
+
+    `make` compiles it: it returns its name and those names as a text, and the machine code. It
+    compiles nothing else for the same `of`, so what an earlier process compiled is read. One thread
+    at a time may call it.
     """
     packages = {__package__}
     spelled = _spell(of, packages)
     folder = kept_in(*sorted(packages))
     path = None if folder is None else folder / f"{hashlib.sha256(spelled.encode()).hexdigest()}.o"
-    kept = None if path is None else files.read_cached(path)
-    if not kept:
+    stored = None if path is None else files.read_cached(path)
+    if not stored:
         with compiling(folder is not None):
-            module = ir.Module()
-            function = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), "written")
-            builder = ir.IRBuilder(function.append_basic_block())
-            names = write(builder, function.args)
-            builder.ret_void()
-            parsed, machine = binding.parse_assembly(str(module)), _machine()
-            options = binding.create_pipeline_tuning_options(2)
-            passes = binding.create_pass_builder(machine, options)
-            passes.getModulePassManager().run(parsed, passes)
-            kept = " ".join(sorted(names)).encode() + b"\n" + machine.emit_object(parsed)
+            told, machine_code = make()
+            stored = told.encode() + b"\n" + machine_code
         if path is not None:
-            files.store_in_cache(path, kept)
-    line, _, machine_code = kept.partition(b"\n")
+            files.store_in_cache(path, stored)
+    line, _, machine_code = stored.partition(b"\n")
+    name, *names = line.decode().split()
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), _machine())
     engine.add_object_file(binding.ObjectFileRef.from_data(machine_code))
     engine.finalize_object()
     _ENGINES.append(engine)
-    return int(engine.get_function_address("written")), frozenset(line.decode().split())
+    return int(engine.get_function_address(name)), frozenset(names)
 
 
 def _spell(value: Any, packages: set[str]) -> str:
@@ -303,7 +314,7 @@ def _spell(value: Any, packages: set[str]) -> str:
     the folder. Raises TypeError for what might hold anything.
     """
     if isinstance(value, FunctionType) and "." in value.__module__:
-        packages.add(value.__module__.rpartition(".")[0])
+        packages |= _packages(value.__module__)
         holds = [cell.cell_contents for cell in value.__closure__ or ()]
         place = (value.__module__, value.__qualname__, repr([*value.__code__.co_positions()]))
         return _spell((*place, value.__defaults__, value.__kwdefaults__, *holds), packages)
@@ -321,7 +332,22 @@ def _spell(value: Any, packages: set[str]) -> str:
     raise TypeError(f"code that depends on {value!r} cannot be kept")
 
 
+@cache
+def _packages(module: str) -> frozenset[str]:
+    """The packages of a module and of what its functions call."""
+    names, left = set(), [module]
+    while left:
+        if (name := left.pop()) not in names:
+            names.add(name)
+            left += {value.function.__module__ for value in vars(sys.modules[name]).values()
+                     if isinstance(value, Helper | Emitted)}  # fmt: skip
+    return frozenset(name.rpartition(".")[0] for name in names)
+
+
+@cache
 def _machine() -> Any:
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
     triple, processor, features = target()
     machine = binding.Target.from_triple(triple)
     return machine.create_target_machine(cpu=processor, features=features, opt=3, jit=True)
@@ -335,7 +361,8 @@ def place() -> Path | None:
     """
     beside = _TRACER / "__pycache__" / "compiled"
     elsewhere = files.cache_folder() / f"compiled-{_digest(str(_TRACER).encode())}"
-    for folder in (Path(_CONFIGURED),) if _CONFIGURED else (beside, elsewhere):
+    configured = os.environ.get("NUMBA_CACHE_DIR")
+    for folder in (Path(configured),) if configured else (beside, elsewhere):
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
@@ -347,9 +374,8 @@ def place() -> Path | None:
 def kept_in(*packages: str) -> Path | None:
     """Returns the folder that keeps the compiled code of packages; None if none can be written.
 
-    Its name holds the sources: numba compares only the file of the compiled function with its
-    cache, but a kernel includes code of other files. Code of earlier sources is deleted. A folder
-    within is for one processor and one version of the compilers.
+    Its name holds the sources. Code of earlier sources is deleted. A folder within is for one
+    processor, one version of the compilers, and the settings of numba.
     """
     within = place()
     if within is None:
@@ -358,122 +384,12 @@ def kept_in(*packages: str) -> Path | None:
     sources = [path for each in folders for path in sorted(each.glob("*.py"))]
     name = "+".join(packages)
     folder = within / f"{name}-{_digest(*(path.read_bytes() for path in sources))}"
-    if not _CONFIGURED:
+    if not os.environ.get("NUMBA_CACHE_DIR"):
         for old in set(within.glob(f"{name}-*")) - {folder}:
             shutil.rmtree(old, ignore_errors=True)
-    versions = (*target(), numba.__version__, llvmlite.__version__)
-    return folder / f"{target()[1]}-{_digest(*(text.encode() for text in versions))}"
-
-
-def helper(*signatures: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Marks a function that kernels call: it is compiled, for these types, when one of them is.
-
-    Without the types numba would take float32 for float64, and compile anew for each constant.
-    """
-
-    def marked(function: Callable[..., Any]) -> Any:
-        made = njit(no_cpython_wrapper=True, **options)(function)
-        template = made.get_call_template
-
-        def compiled_template(given: Sequence[Any], named: Any) -> Any:
-            made.disable_compile(False)
-            for signature in _fitting(signatures, given):
-                made.compile(signature)
-            made.disable_compile()
-            return template(given, named)
-
-        made.get_call_template = compiled_template
-        return made
-
-    return marked
-
-
-inlined: _Decorator = partial(helper, forceinline=True)
-"""Marks a helper that becomes a part of each caller."""
-
-
-def _fitting(signatures: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
-    converts: Any = cpu_target.typing_context.can_convert
-    return tuple(
-        each for each in signatures
-        if all(converts(*pair) is not None for pair in zip(given, each.args, strict=True))
-    )  # fmt: skip
-
-
-def taking(signatures: Sequence[Any], arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns the signatures of an entry that take these arguments."""
-    with suppress(ValueError, NumbaError):  # a type that numba does not know
-        return _fitting(signatures, [_typeof(each) for each in arguments])
-    return ()
-
-
-def entry_code(function: Callable[..., Any], signatures: Sequence[Any]) -> Any:
-    """Compiles a function for these signatures alone; it looks at types as it is called."""
-    return njit(list(signatures), nogil=True, cache=True)(function)
-
-
-def task_address(function: Callable[..., Any]) -> Any:
-    """Compiles a task."""
-    return cfunc(_TASK, cache=True, error_model="numpy")(function).address
-
-
-@contextmanager
-def for_numba(package: str) -> Iterator[None]:
-    """Lets numba, within this context, keep compiled code in the folder of `package`.
-
-    numba compiles nothing without a folder, so a temporary one stands in for a missing one.
-    """
-    _load_arrays()
-    folder = kept_in(package)
-    telling = event.install_listener("numba:compile", _Telling(folder is not None))
-    with telling, TemporaryFolder() if folder is None else _in_use(folder) as path:
-        _config.CACHE_DIR = str(path)
-        try:
-            yield
-        finally:
-            _config.CACHE_DIR = _CONFIGURED
-
-
-@cache
-def _load_arrays() -> None:
-    """Loads numba's arrays without scipy, which takes a quarter of a second of each command.
-
-    They ask for scipy's BLAS, which no kernel here calls. Code that calls it asks again.
-    """
-    linalg: Any = importlib.import_module("numba.np.linalg")
-    asking, linalg.ensure_blas = linalg.ensure_blas, lambda: None
-    try:
-        importlib.import_module("numba.np.arraymath")
-    finally:
-        linalg.ensure_blas = asking
-
-
-@contextmanager
-def _in_use(folder: Path) -> Iterator[Path]:
-    """Marks the folder; if no process has, first removes what numba left half written."""
-    with suppress(OSError), unmarked(folder):
-        for path in folder.rglob("*.tmp.*"):
-            path.unlink()
-    mark = FileInUse.creating(folder, lambda: folder.mkdir(parents=True, exist_ok=True))
-    try:
-        yield folder
-    finally:
-        mark.release()
-
-
-class _Telling(event.Listener):
-    """Tells what numba compiles; it compiles a kernel within another that calls it."""
-
-    def __init__(self, is_kept: bool) -> None:
-        self._is_kept = is_kept
-        self._contexts: list[AbstractContextManager[None]] = []
-
-    def on_start(self, _: Any) -> None:
-        self._contexts.append(compiling(self._is_kept))
-        self._contexts[-1].__enter__()
-
-    def on_end(self, _: Any) -> None:
-        self._contexts.pop().__exit__(None, None, None)
+    settings = [os.environ.get(f"NUMBA_{name}") for name in _SETTINGS]
+    made_by = metadata.version("numba"), llvmlite.__version__, settings
+    return folder / f"{target()[1]}-{_digest(repr((target(), made_by)).encode())}"
 
 
 def _digest(*parts: bytes) -> str:

@@ -9,16 +9,23 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.np.arrayobj import make_array
 
 from tracer.interpreter.compiled_code import INTEGERS, READ, WRITTEN, entry, task
-from tracer.interpreter.kernels.argument_types import emitted, floats, integers
-from tracer.interpreter.kernels.machine_code import REGISTER, VECTORS, Vectors, helper
+from tracer.interpreter.kernels import argument_types as types
+from tracer.interpreter.kernels.argument_types import (
+    emitted,
+    floats,
+    free,
+    helper,
+    integers,
+    new_floats,
+    read_only,
+    vector_type,
+)
+from tracer.interpreter.kernels.machine_code import REGISTER, VECTORS, Vectors
 
 _INT = types.intp
-_READ = types.Array(types.float32, 1, "C", readonly=True)
-_WRITE = types.Array(types.float32, 1, "C")
+_READ, _WRITE = read_only(types.float32), vector_type(types.float32)
 _SUMS = 2 * VECTORS
 STRETCH = _SUMS * REGISTER // 32
 """Sums that are computed at a time."""
@@ -70,18 +77,18 @@ def arrange(words: Any, block: int) -> None:
     padding before, for lines and then for columns; phases hold the phase of lines and of columns.
     """
     images, out = floats(words, 0), floats(words, 2)
-    geometry, phases = integers(words, 4), integers(words, 6).reshape(-1, 2)
+    geometry, phases = integers(words, 4), integers(words, 6)
     fill, planes, each = floats(words, 8)[0], words[10], words[11]
     height, lines, down, above = geometry[0], geometry[1], geometry[2], geometry[3]
     width, cells, across, left = geometry[4], geometry[5], geometry[6], geometry[7]
-    target = block * each * len(phases) * lines * cells
+    target = block * each * (phases.size // 2) * lines * cells
     for plane in range(block * each, min((block + 1) * each, planes)):
-        for phase in range(len(phases)):
-            skip = phases[phase, 1] - left
+        for phase in range(0, phases.size, 2):
+            skip = phases[phase + 1] - left
             first = min(max((-skip + across - 1) // across, 0), cells)
             stop = max(min((width - skip + across - 1) // across, cells), first)
             for line in range(lines):
-                row = line * down + phases[phase, 0] - above
+                row = line * down + phases[phase] - above
                 if row < 0 or row >= height:
                     _fill(out, target, cells, fill)
                 else:
@@ -107,7 +114,7 @@ def taps(
         v = Vectors(builder, 32)
 
         def data(position: int) -> Any:
-            array: Any = make_array(signature.args[position])  # type: ignore[no-untyped-call]
+            array = context.make_array(signature.args[position])
             return array(context, builder, arguments[position]).data
 
         source, out = v.at(data(0), base), v.at(data(6), target)
@@ -188,7 +195,7 @@ def depthwise(words: Any, block: int) -> None:
     size, repeat, planes, each = words[10], words[11], words[12], words[13]
     count, grid, width, pixels = words[14], words[15], words[16], words[17]
     depth = offsets.size
-    sums = np.empty(count + STRETCH, np.float32)
+    sums = new_floats(count + STRETCH)
     for plane in range(block * each, min((block + 1) * each, planes)):
         channel = plane % bias.size
         start = plane // repeat * size
@@ -198,6 +205,7 @@ def depthwise(words: Any, block: int) -> None:
             for flat in range(count):
                 sums[flat] += bias[channel]
         unpack(sums, 0, 1, 0, count, grid, width, out, plane * pixels, pixels)
+    free(sums)
 
 
 @task(
@@ -217,7 +225,7 @@ def max_pool(words: Any, block: int) -> None:
     source, offsets, out = floats(words, 0), integers(words, 2), floats(words, 4)
     size, planes, each, count = words[6], words[7], words[8], words[9]
     grid, width, pixels = words[10], words[11], words[12]
-    maxima = np.empty(count, np.float32)
+    maxima = new_floats(count)
     for plane in range(block * each, min((block + 1) * each, planes)):
         maxima[:] = -np.inf
         for offset in offsets:
@@ -227,6 +235,7 @@ def max_pool(words: Any, block: int) -> None:
                 top, value = maxima[i], values[i]
                 maxima[i] = top if (top >= value) | (top != top) else value
         unpack(maxima, 0, 1, 0, count, grid, width, out, plane * pixels, pixels)
+    free(maxima)
 
 
 @entry(lambda x, height, width, lines, columns, out: (

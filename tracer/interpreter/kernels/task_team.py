@@ -9,23 +9,24 @@ words that threads write concurrently are on separate cache lines.
 from typing import Any
 
 from llvmlite import binding, ir
-from numba import types
-from numba.np.arrayobj import make_array
 
-from tracer.interpreter.kernels.argument_types import emitted
-from tracer.interpreter.kernels.machine_code import inlined, njit
+from tracer.interpreter.compiled_code import task
+from tracer.interpreter.kernels import argument_types as types
+from tracer.interpreter.kernels.argument_types import WORDS, emitted, inlined
 
 _LINE = 8
 
-_OPEN, _TASK, _ARGUMENTS, _COUNT = range(4)
+TASK, ARGUMENTS, COUNT, FAILED, _OPEN = range(5)
+"""Words of the open task, which the leader writes: the address of its code, of its words, and the
+number of blocks; what is not 0 after a block that failed."""
 _NEXT = _LINE
 _ACTIVE = 2 * _LINE
 PARKED = 3 * _LINE
-"""First word of the helpers' lines, one each, which tell whether the helper sleeps."""
+"""First word of the helpers' lines, one each, which tell whether the helper sleeps, and then
+whether it must be woken."""
 _PATIENCE = 4000
 """Pauses before a helper sleeps: 50 to 200 us, the time to wake, or of Python between nodes."""
-_WORDS = types.Array(types.int64, 1, "C")
-_I64 = ir.IntType(64)
+_I64, _I32 = ir.IntType(64), ir.IntType(32)
 
 
 def words(helpers: int) -> int:
@@ -38,30 +39,28 @@ def parked(helper: int) -> int:
     return PARKED + helper * _LINE
 
 
-def _word(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    array: Any = make_array(signature.args[0])  # type: ignore[no-untyped-call]
-    data = array(context, builder, arguments[0]).data
-    return builder.gep(data, [arguments[1]])
-
-
 @emitted
-def _load(typingctx: Any, array: Any, index: Any) -> Any:
+def _load(typingctx: Any, words: Any, index: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load_atomic(_word(context, builder, signature, arguments), "seq_cst", 8)
+        return builder.load_atomic(_word(builder, arguments), "seq_cst", 8)
 
-    return types.int64(array, types.int64), code
+    return types.int64(words, types.int64), code
+
+
+def _word(builder: Any, arguments: Any) -> Any:
+    return builder.gep(arguments[0], [arguments[1]])
 
 
 def _changed(operation: str) -> Any:
     """Emits code that changes a word by an operation of LLVM, and returns what it was."""
 
     @emitted
-    def change(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
+    def change(typingctx: Any, words: Any, index: Any, value: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            word = _word(context, builder, signature, arguments)
+            word = _word(builder, arguments)
             return builder.atomic_rmw(operation, word, arguments[2], "seq_cst")
 
-        return types.int64(array, types.int64, types.int64), code
+        return types.int64(words, types.int64, types.int64), code
 
     return change
 
@@ -70,14 +69,20 @@ _add, _exchange = _changed("add"), _changed("xchg")
 
 
 @emitted
-def _invoke(typingctx: Any, task: Any, arguments: Any, block: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [_I64.as_pointer(), _I64])
-        function = builder.inttoptr(operands[0], kind.as_pointer())
-        builder.call(function, [builder.inttoptr(operands[1], _I64.as_pointer()), operands[2]])
-        return context.get_dummy_value()
+def _invoke(typingctx: Any, code: Any, arguments: Any, block: Any) -> Any:
+    """Calls the code at an address, as `compiled_code.Code` does; returns its status."""
 
-    return types.void(types.int64, types.int64, types.int64), code
+    def call(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+        with builder.goto_entry_block():  # in a loop, each turn would take more of the stack
+            unread = builder.alloca(_I64, 2)
+        places = [unread, builder.gep(unread, [_I64(1)])]
+        pointer = _I64.as_pointer()
+        kind = ir.FunctionType(_I32, [pointer, pointer, pointer, _I64])
+        function = builder.inttoptr(operands[0], kind.as_pointer())
+        words = builder.inttoptr(operands[1], pointer)
+        return builder.sext(builder.call(function, [*places, words, operands[2]]), _I64)
+
+    return types.int64(types.int64, types.int64, types.int64), call
 
 
 @emitted
@@ -91,52 +96,52 @@ def _pause(typingctx: Any) -> Any:
     return types.void(), code
 
 
-@njit(types.void(types.int64, types.int64, types.int64), nogil=True, cache=True)
-def run_alone(task: int, arguments: int, count: int) -> None:
-    """Computes all blocks of a task in this thread."""
-    for block in range(count):
-        _invoke(task, arguments, block)
-
-
-@njit(types.void(_WORDS), nogil=True, cache=True)
-def drain(words: Any) -> None:
-    """Computes blocks of the open task until none is left."""
+@inlined(types.void(WORDS))
+def _drain(words: Any) -> None:
     while True:
         block = _add(words, _NEXT, 1)
-        if block >= words[_COUNT]:
+        if block >= words[COUNT]:
             return
-        _invoke(words[_TASK], words[_ARGUMENTS], block)
+        if _invoke(words[TASK], words[ARGUMENTS], block) > 0:
+            _exchange(words, FAILED, 1)
 
 
-@njit(types.void(_WORDS, types.int64, types.int64, types.int64), nogil=True, cache=True)
-def begin(words: Any, task: int, arguments: int, count: int) -> None:
-    """Opens a task; helpers that are awake begin."""
-    words[_TASK], words[_ARGUMENTS], words[_COUNT] = task, arguments, count
+@task(fits=lambda count: True)
+def drain(words: Any, _: int) -> None:
+    """Computes blocks of the open task until none is left."""
+    _drain(words)
+
+
+@task(fits=lambda count: True)
+def begin(words: Any, _: int) -> None:
+    """Opens the task; helpers that are awake begin."""
+    _exchange(words, FAILED, 0)
     _exchange(words, _NEXT, 0)
     _exchange(words, _OPEN, 1)
 
 
-@njit(types.boolean(_WORDS, types.int64), nogil=True, cache=True)
-def asleep(words: Any, parked: int) -> bool:
-    """Whether the helper must be woken; marks it awake."""
-    return _load(words, parked) != 0 and _exchange(words, parked, 0) != 0
+@task(fits=lambda count: True)
+def wake(words: Any, parked: int) -> None:
+    """Tells in the next word whether the helper must be woken; marks it awake."""
+    is_asleep = _load(words, parked) != 0 and _exchange(words, parked, 0) != 0
+    words[parked + 1] = is_asleep
 
 
-@njit(types.void(_WORDS), nogil=True, cache=True)
-def close(words: Any) -> None:
+@task(fits=lambda count: True)
+def close(words: Any, _: int) -> None:
     """Closes the task, and waits for helpers that are still computing."""
     _exchange(words, _OPEN, 0)
     while _load(words, _ACTIVE) != 0:
         _pause()
 
 
-@inlined(types.boolean(_WORDS))
+@inlined(types.boolean(WORDS))
 def _waiting(words: Any) -> bool:
     """Whether an open task has blocks left."""
-    return _load(words, _OPEN) != 0 and _load(words, _NEXT) < _load(words, _COUNT)
+    return _load(words, _OPEN) != 0 and _load(words, _NEXT) < _load(words, COUNT)
 
 
-@njit(types.void(_WORDS, types.int64), nogil=True, cache=True)
+@task(fits=lambda count: True)
 def serve(words: Any, parked: int) -> None:
     """Helps with tasks as they open; returns, to sleep, after a while without one."""
     quiet = 0
@@ -144,7 +149,7 @@ def serve(words: Any, parked: int) -> None:
         if _waiting(words):
             _add(words, _ACTIVE, 1)  # before checking again: the leader closes, then looks
             if _load(words, _OPEN) != 0:
-                drain(words)
+                _drain(words)
             _add(words, _ACTIVE, -1)
             quiet = 0
         elif quiet < _PATIENCE:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from tracer.interpreter.compiled_code import INTEGERS, Place, Task, UnfitError, loading
+from tracer.interpreter.compiled_code import INTEGERS, Code, Place, Task, UnfitError, loading
 from tracer.interpreter.kernels.machine_code import (
     INDEX,
     LATENCY,
@@ -20,7 +20,7 @@ from tracer.interpreter.kernels.machine_code import (
     REGISTER,
     ROOM,
     Vectors,
-    compiled,
+    compile_task,
 )
 from tracer.interpreter.kernels.tiles import (
     ARRAYS,
@@ -64,9 +64,7 @@ def _compiled_task(
         TaskCode(v, words, step, store, source, rows, vectors).write(given[1])
         return words.used
 
-    address, used = compiled(
-        [INDEX.as_pointer(), INDEX], write, step, store, source, bits, rows, vectors
-    )
+    address, used = compile_task(write, step, store, source, bits, rows, vectors)
     factors = Place(np.dtype(f"f{bits // 8}"))
     results = [
         np.dtype(f"i{kind.width // 8}") if isinstance(kind, ir.IntType)
@@ -80,7 +78,7 @@ def _compiled_task(
     } | {f"out_{n}": Place(kind, True) for n, kind in enumerate(results)}  # fmt: skip
     places = tuple(kinds.get(name, INTEGERS) for name in ARRAYS)
     size = TileSize(step, store, bits, rows, vectors, used)
-    return Task("a tile", lambda: address, places, size.fits)
+    return Task("a tile", lambda: Code(address), places, size.fits)
 
 
 @dataclass(frozen=True)

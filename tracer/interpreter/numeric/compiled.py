@@ -37,7 +37,7 @@ _LEAST_QUANTIZED = 1 << 14
 _ARRANGED = 1 << 15
 """Elements of a block: about 10 us."""
 _LOADING = 1 << 32
-"""Multiplications that numpy computes in the second or two that the compiler takes to load."""
+"""Multiplications that numpy computes in the second or two in which kernels compile, at first."""
 _PER_ELEMENT = 8
 """Multiplications that numpy computes in the time of one element of another operator."""
 _LEFT: ContextVar[list[int] | None] = ContextVar("left", default=None)
@@ -54,7 +54,7 @@ def patience() -> list[int]:
 
 @contextmanager
 def loaded_late(left: list[int] | None) -> Iterator[None]:
-    """Leaves work to numpy, within this context, until it has cost what loading kernels costs.
+    """Leaves work to numpy, within this context, until it has cost what compiling kernels costs.
 
     Then, or if other work has loaded them, kernels are used. None: they are used at once.
     """

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from tracer.interpreter.compiled_code import Task, announced, announcing, loaded
+from tracer.interpreter.compiled_code import NO_MEMORY, Code, Task, announced, announcing, loaded
 from tracer.support.types import Array
 
 _THREADS: ContextVar[int] = ContextVar("threads", default=1)
@@ -117,40 +117,56 @@ def share(task: Task, count: int, arrays: Sequence[Array], numbers: Sequence[int
     address = arguments.__array_interface__["data"][0]
     helpers = allowed() - 1
     team = _team(helpers) if helpers > 0 and count > 1 else None
-    if team is None or not team.run(task.address, address, count):
-        loaded("task_team").run_alone(task.address, address, count)
+    if team is None or not team.run(task.code, address, count):
+        for block in range(count):
+            task.code(address, block)
 
 
 class _Team:
     """Helper threads for one leader at a time; a second leader is refused."""
 
     def __init__(self, helpers: int) -> None:
-        self._kernels = loaded("task_team")
-        self._words = np.zeros(self._kernels.words(helpers), np.int64)
+        kernels = self._kernels = loaded("task_team")
+        self._begin, self._drain, self._close, self._wake, self._serve_tasks = (
+            each.code for each in
+            (kernels.begin, kernels.drain, kernels.close, kernels.wake, kernels.serve)
+        )  # fmt: skip
+        array = np.zeros(kernels.words(helpers), np.int64)
+        self._words, self._address = array.data, array.__array_interface__["data"][0]
         self._led = Lock()
-        self._bells = {self._kernels.parked(number): Lock() for number in range(helpers)}
+        self._bells = {kernels.parked(number): Lock() for number in range(helpers)}
         for parked, bell in self._bells.items():
             bell.acquire()
             Thread(target=self._serve, args=(parked, bell), name="tracer", daemon=True).start()
 
-    def run(self, task: int, arguments: int, count: int) -> bool:
-        """Runs a task to its end; returns False if another task is running."""
+    def run(self, task: Code, arguments: int, count: int) -> bool:
+        """Runs a task to its end; returns False if another task is running.
+
+        Raises MemoryError if one of its blocks finds no memory.
+        """
+        words, address, kernels = self._words, self._address, self._kernels
         if not self._led.acquire(blocking=False):
             return False
         try:
-            self._kernels.begin(self._words, task, arguments, count)
+            words[kernels.TASK], words[kernels.ARGUMENTS] = task.address, arguments
+            words[kernels.COUNT] = count
+            self._begin(address)
             for parked, bell in islice(self._bells.items(), count - 1):
-                if self._kernels.asleep(self._words, parked):
+                self._wake(address, parked)
+                if words[parked + 1]:
                     bell.release()
-            self._kernels.drain(self._words)
+            self._drain(address)
         finally:  # even if interrupted: helpers still read the arguments
-            self._kernels.close(self._words)
+            self._close(address)
+            has_failed = words[kernels.FAILED]
             self._led.release()
+        if has_failed:
+            raise MemoryError(NO_MEMORY)
         return True
 
     def _serve(self, parked: int, bell: Lock) -> None:
         while True:
-            self._kernels.serve(self._words, parked)
+            self._serve_tasks(self._address, parked)
             bell.acquire()
 
 

@@ -6,7 +6,6 @@ Units are powers of 2, and sums of a block have fewer than 2^53 of them: float64
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from tracer.accumulators.floats.kernels.lanes import (
     COUNTS,
@@ -32,8 +31,19 @@ from tracer.accumulators.floats.kernels.lanes import (
     with_sign,
 )
 from tracer.interpreter.compiled_code import entry
-from tracer.interpreter.kernels.argument_types import NUMBERS, repeat_type, tuple_type
-from tracer.interpreter.kernels.machine_code import helper, inlined
+from tracer.interpreter.kernels import argument_types as types
+from tracer.interpreter.kernels.argument_types import (
+    NUMBERS,
+    array_at,
+    free,
+    helper,
+    inlined,
+    new_doubles,
+    new_integers,
+    repeat_type,
+    start_of,
+    tuple_type,
+)
 
 _THREE, _LIMITS = repeat_type(LANES, 3), repeat_type(types.float64, 3)
 _SPARE = tuple_type(
@@ -183,13 +193,14 @@ def run(
     """
     width = right[0].shape[1]
     high = low + width
-    spare = np.zeros(width), np.zeros(width), np.zeros(width)
+    spare, apart = (new_doubles(width), new_doubles(width), new_doubles(width)), new_doubles(width)
     has_joins = False
     for join in ends[1]:
         has_joins |= join != 0
     for row in range(left[0].shape[0]):
         total = outs[0][row, low:high]
-        values = np.zeros(width) if has_joins else total
+        values = apart if has_joins else total
+        apart[:] = 0
         sums = (values, outs[1][row, low:high], outs[2][row, low:high], outs[3][row, low:high],
                 outs[4][row, low:high])  # fmt: skip
         rows, begin = (left[0][row], left[1][row]), 0
@@ -199,6 +210,9 @@ def run(
             begin = ends[0][number]
             if ends[1][number]:
                 _join(total, sums, forms[1])
+    for memory in spare:
+        free(memory)
+    free(apart)
 
 
 @inlined(types.void(LANES, COUNTS, SUMS, ROW, types.float64, ROW, types.float64))
@@ -293,8 +307,10 @@ def run_grouped(
     depth, width = right[0].shape
     high, (length, group) = low + width, sizes
     shape = -(-length // group), width
-    spare = (np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(shape),
-             np.zeros(shape, np.int64))  # fmt: skip
+    floats, counts = new_doubles((3 + shape[0]) * width), new_integers(shape[0] * width)
+    spare = (floats[:width], floats[width : 2 * width], floats[2 * width : 3 * width],
+             array_at(start_of(floats[3 * width :]), shape),
+             array_at(start_of(counts), shape))  # fmt: skip
     for row in range(len(left[0])):
         rows = left[0][row], left[1][row], left[2][row]
         sums = (outs[0][row, low:high], outs[1][row, low:high], outs[2][row, low:high],
@@ -302,3 +318,5 @@ def run_grouped(
         for begin in range(0, depth, length):
             part = begin, min(begin + length, depth), group
             _grouped_block(rows, right, part, sums, spare, form, limits, is_nearest)
+    free(floats)
+    free(counts)

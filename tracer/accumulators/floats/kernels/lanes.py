@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from tracer.accumulators.floats import kernels
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels import argument_types as types
 from tracer.interpreter.kernels.argument_types import (
+    emitted,
+    inlined,
     read_only,
     repeat_type,
     tuple_type,
     vector_type,
 )
-from tracer.interpreter.kernels.machine_code import inlined
 
 RNE, RZ, FLOOR, SR = range(4)
 FORMAT = repeat_type(types.float64, 6)
@@ -47,8 +47,6 @@ _SHIFT_1, _SHIFT_2 = (np.uint64(bits) for bits, _ in kernels.MIXERS)
 _FACTOR_1, _FACTOR_2 = (np.uint64(factor) for _, factor in kernels.MIXERS)
 _LAST_SHIFT, _UNUSED = np.uint64(kernels.LAST_SHIFT), np.uint64(64 - kernels.BITS)
 _DRAW_UNIT = 2.0**-kernels.BITS
-_intrinsic: Callable[[Callable[..., Any]], Any] = intrinsic
-"""Callers leave out the context of typing, which types of numba ask for."""
 
 
 def have_places(left: Any, right: Any, low: int, *outs: Any) -> bool:
@@ -65,14 +63,14 @@ def are_alike(*arrays: Any) -> bool:
     return all(each.shape == arrays[0].shape for each in arrays)
 
 
-@_intrinsic
+@emitted
 def bits_of(_: Any, number: Any) -> Any:
     """The bits of a float: an integer of its width."""
     kind = types.int32 if number == types.float32 else types.int64
     return kind(number), _bitcast
 
 
-@_intrinsic
+@emitted
 def float_of(_: Any, bits: Any) -> Any:
     """The float with these bits, an integer of its width."""
     kind = types.float32 if bits == types.int32 else types.float64
@@ -83,19 +81,19 @@ def _bitcast(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
 
 
-@_intrinsic
+@emitted
 def fused(_: Any, a: Any, b: Any, c: Any) -> Any:
     """a b + c of floats of one type, rounded once: as two steps where the product is exact."""
     return a(a, a, a), _llvm_function("llvm.fma", 3)
 
 
-@_intrinsic
+@emitted
 def truncated(_: Any, number: Any) -> Any:
     """The integer next to a float64 towards 0: one instruction, which numba's own is not."""
     return number(number), _llvm_function("llvm.trunc", 1)
 
 
-@_intrinsic
+@emitted
 def with_sign(_: Any, number: Any, sign: Any) -> Any:
     """A float64 with the sign of another."""
     return number(number, number), _llvm_function("llvm.copysign", 2)

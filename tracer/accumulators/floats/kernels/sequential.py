@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from tracer.accumulators.floats import kernels
 from tracer.accumulators.floats.kernels.lanes import (
@@ -29,8 +28,17 @@ from tracer.accumulators.floats.kernels.lanes import (
     towards_0,
 )
 from tracer.interpreter.compiled_code import entry
-from tracer.interpreter.kernels.argument_types import repeat_type, tuple_type, vector_type
-from tracer.interpreter.kernels.machine_code import helper, inlined
+from tracer.interpreter.kernels import argument_types as types
+from tracer.interpreter.kernels.argument_types import (
+    free,
+    helper,
+    inlined,
+    new_doubles,
+    new_integers,
+    repeat_type,
+    tuple_type,
+    vector_type,
+)
 
 _WORD = np.uint64(kernels.STEP_STEP)
 _BITS, _BITS_OF_ALL = vector_type(types.uint64), types.Array(types.uint64, 2, "C")
@@ -197,12 +205,12 @@ def run(
     """
     rule = way[0]
     depth, high = left.shape[1], low + right.shape[1]
-    zeros, inner = np.zeros(high - low), np.empty(high - low)
-    unused = np.zeros(high - low, np.uint64)
+    zeros, inner = new_doubles(high - low), new_doubles(high - low)
+    unused = new_integers(high - low)
     for row in range(len(left)):
         total, exact = outs[0][row, low:high], outs[1][row, low:high]
         counts = outs[2][row, low:high], outs[3][row, low:high], outs[4][row, low:high]
-        words = bits[row, low:high] if bits.shape[1] else unused
+        words = bits[row, low:high] if bits.shape[1] else unused.view(np.uint64)
         sums = (total, exact, counts[0], counts[1], counts[2])
         _join(total, zeros, sums, words, 2 * depth, forms, rule)
         if not chunk:
@@ -215,3 +223,6 @@ def run(
             inner[:] = 0.0
             _terms(part, left[row], right, inside, words, forms, way)
             _join(total, inner, sums, words, 2 * depth + 1 + number, forms, rule)
+    free(zeros)
+    free(inner)
+    free(unused)

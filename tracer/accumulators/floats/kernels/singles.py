@@ -8,7 +8,6 @@ to them by their conversion. What is counted beside the sums does not depend on 
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from tracer.accumulators.floats.kernels.lanes import (
     LANES,
@@ -22,13 +21,17 @@ from tracer.accumulators.floats.kernels.lanes import (
     raise_greatest,
 )
 from tracer.interpreter.compiled_code import entry
+from tracer.interpreter.kernels import argument_types as types
 from tracer.interpreter.kernels.argument_types import (
+    free,
+    inlined,
+    new_counts,
+    new_floats,
     read_only,
     repeat_type,
     tuple_type,
     vector_type,
 )
-from tracer.interpreter.kernels.machine_code import inlined
 
 FORMAT = repeat_type(types.float32, 2)
 """1.5 times 2^23 units of 1; the least exponent, as a power."""
@@ -251,11 +254,14 @@ def blocks(
     """
     depth, width = right[0].shape
     high = low + width
-    spare = np.empty(width, np.float32), np.empty(width, np.float32), np.empty(width, np.int32)
+    spare = new_floats(width), new_floats(width), new_counts(width)
     for row in range(len(values)):
         rows, sums = (left[0][row], left[1][row]), (values[row, low:high], lost[row, low:high])
         for begin in range(0, depth, length):
             _block(rows, right, begin, min(begin + length, depth), sums, spare, limits, is_nearest)
+    free(spare[0])
+    free(spare[1])
+    free(spare[2])
 
 
 @inlined(types.void(LANES, LANES, _FOUR_ROWS, _FOUR_WIDE, _FOUR_WIDE))
@@ -322,7 +328,7 @@ def count(left: Any, right: Any, low: int, exact: Any, terms: Any, lost: Any) ->
     """
     _add_exact(left, right, low, exact)
     (rows, depth), width = left.shape, right.shape[1]
-    others = np.zeros(width, np.int32)
+    others = new_counts(width)
     for k in range(depth):
         _count_others(others, right[k], np.int32(1))
     for row in range(rows):
@@ -334,3 +340,4 @@ def count(left: Any, right: Any, low: int, exact: Any, terms: Any, lost: Any) ->
                 _count_others(counts, right[k], np.int32(-1))
         for i in range(width):
             of_row[i] = np.int32(of_row[i] + counts[i] - depth)
+    free(others)
