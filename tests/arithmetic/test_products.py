@@ -93,6 +93,12 @@ def test_products_of_any_shape(kernel):
     check(kernel)
 
 
+@pytest.mark.parametrize("terms", [1, 2])
+def test_of_one_element_with_a_bias_the_sign_of_zero_is_known(terms):
+    """onnxruntime begins with the first product: -0 and -0 are -0."""
+    check(make("Gemm", [(1, terms), (terms, 1), ()]))
+
+
 @pytest.mark.nightly
 @given(products())
 @settings(max_examples=200, deadline=None)

@@ -102,9 +102,10 @@ def test_an_old_model_is_profiled_with_its_names():
     old = _old(proto)
     model = loading.from_proto(old)
     converted = runnable_form(model)
-    assert len(converted.notes) == 2
-    assert "does not import 'onnx.brevitas'" in converted.notes[0]
-    assert "6 of QONNX's nodes became QuantizeLinear" in converted.notes[1]
+    imported, listed, replaced = converted.notes
+    assert "does not import 'onnx.brevitas'" in imported
+    assert "21 weights are listed among the inputs" in listed
+    assert "6 of QONNX's nodes became QuantizeLinear" in replaced
     x = np.random.default_rng(3).normal(0, 0.4, (2, 3, 16, 16)).astype(np.float32)
     np.testing.assert_allclose(
         _onnxruntime(converted.executed.proto, x), expected.run(None, {"x": x})[0], 1e-4, 1e-4

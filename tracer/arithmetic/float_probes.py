@@ -27,6 +27,8 @@ _SINGLES, _PAIRS, _WHOLE = 600, 1500, 400
 """Random probes of one product, of two, and of all."""
 _BESIDE = 0.1
 """Share of probes with products just beside numbers of few bits."""
+_ONE_SIGN = 0.1
+"""Share of probes none of whose products is below 0."""
 _MASKED, _MASK_EXPONENT, _MASK_RANGE = 200, 15, 37
 """Probes whose sum hides small terms; the exponent of their large ones, and what lies between."""
 _TELLING = 64
@@ -213,10 +215,11 @@ def draw(
     """Returns random operands (count, columns), float64: numbers of their formats.
 
     Products of a row have exponents that are near each other, anywhere in a wide range; some of
-    them cancel, some have few bits. Some rows have products just beside numbers of few bits, where
-    sums are exact or tie: there it shows whether a product was rounded before. With `bits`, the
-    fraction of sums, all rows are like that, and their exponents nearer to 0 and to each other. The
-    exponents are about those of `near` (count, columns), if they are given.
+    them cancel, some have few bits. Some rows have no products below 0: those of few bits then
+    have sums of many. Some rows have products just beside numbers of few bits, where sums are exact
+    or tie: there it shows whether a product was rounded before. With `bits`, the fraction of sums,
+    all rows are like that, and their exponents nearer to 0 and to each other. The exponents are
+    about those of `near` (count, columns), if they are given.
     """
     one, shape = (count, 1), (count, columns)
     is_wide = random.random(one) < (0.3 if bits is None else 0)
@@ -245,7 +248,9 @@ def draw(
                 twins, sign * values[:, : columns // 2 * 2 : 2], values[:, 1::2]
             )
     kept = random.random(shape) < np.where(random.random(one) < 0.15, 0.4, 1.1)
-    return out[0] * kept, out[1]
+    has_signs = random.random(one) >= _ONE_SIGN
+    left, right = (np.where(has_signs, values, np.abs(values)) for values in out)
+    return left * kept, right
 
 
 def _factors_beside(

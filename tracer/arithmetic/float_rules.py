@@ -306,21 +306,26 @@ def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
 def _fraction(box: BlackBox) -> int:
     """Returns the bits of fraction of a sum: the most with which 1 + 2^-bits is exact.
 
-    Operands of few bits reach further down from a larger product than 1.
+    Operands of few bits reach further down from a larger product than 1, or from several.
     """
     if box.terms == 1:
         raise NotKnown("a sum of one product has no order")
     most, bits = 0, np.arange(1, _DOUBLE_FRACTION + 1)
-    for power, other in product((0, 1, 2, 3, 4, 8, 14), {1, box.terms - 1}):
+    counts = [1 << n for n in range((box.terms - 1).bit_length())]
+    forms = (box.operands.left.format, box.operands.right.format)
+    reach = sum(form.largest_exponent - form.least_bit for form in forms if form is not None)
+    several = counts if reach < float_probes.SINGLE_FRACTION else counts[:1]
+    for power, count, other in product((0, 1, 2, 3, 4, 8, 14), several, (None, box.terms - 1)):
         left, right = (np.zeros((len(bits), box.terms)) for _ in range(2))
-        left[:, 0], right[:, 0] = 2.0 ** (power * (1 + box.is_plain_sum)), 2.0**power
-        least = 2 * power - bits
+        left[:, :count], right[:, :count] = 2.0 ** (power * (1 + box.is_plain_sum)), 2.0**power
+        least = 2 * power + count.bit_length() - 1 - bits
+        other = count if other is None else other
         left[:, other], right[:, other] = 2.0 ** (least // 2), 2.0 ** (least - least // 2)
         if box.is_plain_sum:
             left[:, other], right[:] = 2.0**least, 1
         fits = float_probes.are_operands(box, left, right)
         if fits.any():
-            exact = box.sums(left[fits], right[fits]) == 4.0**power + 2.0 ** least[fits]
+            exact = box.sums(left[fits], right[fits]) == count * 4.0**power + 2.0 ** least[fits]
             most = max(most, int(bits[fits][exact].max(initial=0)))
     return most
 

@@ -262,7 +262,10 @@ def test_every_view_tells_of_kernels_fused_across_modules_and_not_of_those_withi
         assert "1 module also holds time of others" in shown
     data = json.loads(render(fused, "json", ViewOptions(by="module", depth=1)))
     rows = {row["module"]: row for row in data["runs"][0]["nodes"]}
-    assert list(rows) == sorted(rows, key=lambda name: rows[name]["time_us"], reverse=True)
+    # on a busy machine, of some no more is known than a bound: these follow in the model's order
+    told = [name for name, row in rows.items() if row["time_us_ci95_low"] != 0]
+    assert told == sorted(told, key=lambda name: rows[name]["time_us"], reverse=True)
+    assert told == list(rows)[: len(told)]
     assert set(rows) == {"a", "b", "(no module)", "(root)"}
     assert (rows["a"]["also_holds"], rows["b"]["timed_in"]) == ("b", "a")
     assert rows["a"]["timed_in"] is None
