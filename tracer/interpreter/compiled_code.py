@@ -152,26 +152,27 @@ class Entry:
     function: Callable[..., Any]
     signatures: tuple[Signature, ...]
     fits: Fits
-    _codes: dict[Signature, Code] = field(default_factory=dict)
+    _codes: dict[int, Code] = field(default_factory=dict)
 
     def __call__(self, *arguments: Any) -> Any:
         """Calls the function. Raises UnfitError for what does not fit."""
         if self.fits(*arguments):
-            for signature in self.signatures:
+            for place, signature in enumerate(self.signatures):
                 words = signature.words(arguments)
                 if words is not None:
-                    given = (ctypes.c_int64 * (len(words) + 1))(*words)
-                    self._code(signature)(ctypes.addressof(given))
+                    given = (ctypes.c_int64 * len(words))(*words)
+                    code = self._codes.get(place) or self._compile(place)
+                    code(ctypes.addressof(given))
                     return signature.result.take(iter(given))
         name = self.function.__qualname__
         raise UnfitError(f"{name} cannot take {_arguments_text(arguments)}")
 
-    def _code(self, signature: Signature) -> Code:
-        """The code for these types, which is compiled at the first use."""
-        if signature not in self._codes:
-            with loading():
-                self._codes[signature] = _code("entry_code", self.function, signature)
-        return self._codes[signature]
+    def _compile(self, place: int) -> Code:
+        """Compiles the code for a signature, or reads it, at its first use."""
+        with loading():
+            code = _code("entry_code", self.function, self.signatures[place])
+        self._codes[place] = code
+        return code
 
 
 @dataclass(frozen=True)

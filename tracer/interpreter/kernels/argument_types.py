@@ -8,14 +8,21 @@ their place. In kernels this module is called `types`, as numba's.
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 
+_FLOATS, _INTEGERS = (float, int, np.floating, np.integer), (int, np.integer, np.bool)
+_WORD, _DOUBLE = struct.Struct("=q"), struct.Struct("=d")
+
+
 class Kind:
     """What an argument or a result is: it puts a value into words of 64 bits, and takes one out."""
+
+    size = 1
+    """Words of a result."""
 
     def __call__(self, *arguments: Any) -> Any:
         """The signature of a function that takes these, and returns this."""
@@ -39,25 +46,27 @@ class Number(Kind):
     def put(self, value: Any, words: list[int]) -> bool:
         """Appends a number; an integer is one for a float, too."""
         if self.dtype.kind == "f":
-            if not isinstance(value, float | int | np.floating | np.integer):
+            if not isinstance(value, _FLOATS):
                 return False
-            words += struct.unpack("=q", struct.pack("=d", value))
+            words += _WORD.unpack(_DOUBLE.pack(value))
             return True
-        if not isinstance(value, bool | np.bool | int | np.integer):
+        if not isinstance(value, _INTEGERS):
             return False
-        words.append(int(value))
-        least, most = (0, 1) if self.dtype.kind == "b" else _limits(self.dtype)
-        return least <= words[-1] <= most
+        words.append(number := int(value))
+        least, most = _limits(self.dtype)
+        return least <= number <= most
 
     def take(self, words: Iterator[int]) -> Any:
         """Returns the number as Python's."""
         word = next(words)
-        return struct.unpack("=d", struct.pack("=q", word))[0] if self.dtype.kind == "f" else word
+        return _DOUBLE.unpack(_WORD.pack(word))[0] if self.dtype.kind == "f" else word
 
 
+@cache
 def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
-    bits = dtype.itemsize * 8 - (dtype.kind == "i")
-    return -(1 << bits) if dtype.kind == "i" else 0, (1 << min(bits, 63)) - 1
+    """The range of integers that fit a word, too."""
+    bits = 1 if dtype.kind == "b" else min(dtype.itemsize * 8 - (dtype.kind == "i"), 63)
+    return -(1 << bits) if dtype.kind == "i" else 0, (1 << bits) - 1
 
 
 @dataclass(frozen=True)
@@ -71,12 +80,10 @@ class Array(Kind):
 
     def put(self, value: Any, words: list[int]) -> bool:
         """Appends where an array of this type, rank and order is, aligned, and its extents."""
-        if not isinstance(value, np.ndarray) or value.ndim != self.rank:
+        if type(value) is not np.ndarray or value.dtype != self.of.dtype:
             return False
         flags = value.flags
-        if value.dtype != self.of.dtype or not (flags.aligned and value.dtype.isnative):
-            return False
-        if not (self.readonly or flags.writeable):
+        if value.ndim != self.rank or not flags.aligned or not (self.readonly or flags.writeable):
             return False
         words += value.__array_interface__["data"][0], *value.shape
         if self.order == "C":
@@ -90,6 +97,9 @@ class Tuple(Kind):
     """Values one after the other; a function without a result returns none."""
 
     members: tuple[Kind, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", sum(each.size for each in self.members))
 
     def put(self, value: Any, words: list[int]) -> bool:
         """Appends the words of each member."""
@@ -113,9 +123,15 @@ class Signature:
     arguments: tuple[Kind, ...]
 
     def words(self, given: tuple[Any, ...]) -> list[int] | None:
-        """Returns the words of arguments; None if the function does not take these."""
+        """Returns the words of arguments, and room for those of the result.
+
+        None if the function does not take these arguments.
+        """
         words: list[int] = []
-        return words if Tuple(self.arguments).put(given, words) else None
+        for kind, value in zip(self.arguments, given, strict=True):
+            if not kind.put(value, words):
+                return None
+        return words + [0] * self.result.size
 
 
 boolean, int8, int16, int32, int64, uint8, uint64, float32, float64 = (

@@ -96,6 +96,14 @@ def _pause(typingctx: Any) -> Any:
     return types.void(), code
 
 
+@task(fits=lambda count: True)
+def run_alone(words: Any, _: int) -> None:
+    """Computes all blocks of a task in this thread; its words are as those of a team begin."""
+    for block in range(words[COUNT]):
+        if _invoke(words[TASK], words[ARGUMENTS], block) > 0:
+            words[FAILED] = 1
+
+
 @inlined(types.void(WORDS))
 def _drain(words: Any) -> None:
     while True:

@@ -8,6 +8,7 @@ takes as long as many nodes take, and threads between blocks would wait for the 
 Compiled code in `kernels.task_team` distributes the blocks; this module wakes helpers that sleep.
 """
 
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -118,8 +119,14 @@ def share(task: Task, count: int, arrays: Sequence[Array], numbers: Sequence[int
     helpers = allowed() - 1
     team = _team(helpers) if helpers > 0 and count > 1 else None
     if team is None or not team.run(task.code, address, count):
-        for block in range(count):
-            task.code(address, block)
+        words = (ctypes.c_int64 * 4)(task.code.address, address, count, 0)
+        loaded("task_team").run_alone.code(ctypes.addressof(words))  # leaves the lock once
+        _check(words[-1])
+
+
+def _check(has_failed: int) -> None:
+    if has_failed:
+        raise MemoryError(NO_MEMORY)
 
 
 class _Team:
@@ -160,8 +167,7 @@ class _Team:
             self._close(address)
             has_failed = words[kernels.FAILED]
             self._led.release()
-        if has_failed:
-            raise MemoryError(NO_MEMORY)
+        _check(has_failed)
         return True
 
     def _serve(self, parked: int, bell: Lock) -> None:
