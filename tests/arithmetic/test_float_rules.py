@@ -94,7 +94,7 @@ def test_exponents_that_a_bias_alone_leaves_are_told():
 
 
 def test_operands_of_few_bits_reach_the_last_bits_of_a_sum():
-    """Sums of 64 products of fp4 have more than the 11 bits of fp16 where no sign takes from them."""
+    """Sums of 64 products of fp4 have more than the 11 bits of fp16 where none is below 0."""
     right, unknown = reveal_rules([185821], 64)
     assert right == 1, unknown
 

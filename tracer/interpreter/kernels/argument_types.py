@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-
 _FLOATS, _INTEGERS = (float, int, np.floating, np.integer), (int, np.integer, np.bool)
 _WORD, _DOUBLE = struct.Struct("=q"), struct.Struct("=d")
 
