@@ -232,6 +232,14 @@ def test_a_task_takes_contiguous_arrays_alone():
         task.words(1, [np.zeros((4, 4), np.float32).T, np.zeros((4, 4), np.float32)], (4,))
 
 
+def test_an_array_in_a_file_is_an_array(tmp_path):
+    values = np.memmap(tmp_path / "codes", np.int8, "w+", shape=(1 << 14,))
+    values[:] = np.arange(1 << 14) % 100
+    out = np.empty(values.shape, np.float32)
+    loaded("elementwise").dequantize(values, np.float32(0.5), np.float32(4), out)
+    np.testing.assert_array_equal(out, (values.astype(np.float32) - 4) / 2)
+
+
 def attributes_of_kernels():
     """Module and attribute wherever library code, outside of kernels, uses `loaded(module)`."""
     for path in ROOT.rglob("*.py"):

@@ -79,7 +79,7 @@ class Array(Kind):
 
     def put(self, value: Any, words: list[int]) -> bool:
         """Appends where an array of this type, rank and order is, aligned, and its extents."""
-        if type(value) is not np.ndarray or value.dtype != self.of.dtype:
+        if not isinstance(value, np.ndarray) or value.dtype != self.of.dtype:
             return False
         flags = value.flags
         if value.ndim != self.rank or not flags.aligned or not (self.readonly or flags.writeable):
