@@ -116,11 +116,13 @@ def export(call: ExportArguments) -> Exported:
     check_target(path, options.force)
     if options.to is not None:
         kept = replace(ExportOptions(), to=options.to, seed=options.seed, force=options.force)
-        of_code = call.args, call.weights, call.trust, call.input_shape
+        of_code = (
+            call.args, call.weights, call.trust, call.input_shape, call.input_dtype != "float32",
+        )  # fmt: skip
         if options != kept or any(of_code):
             raise UsageError(
-                f"to={options.to} converts an ONNX model, and reads no option of a framework's",
-                "Leave out all but to, seed and force.",
+                "--to converts an ONNX model, and reads no option of a framework's",
+                "Leave out all but --to, --seed and --force.",
             )
         return _convert(model, path, options)
     model = load_source(
