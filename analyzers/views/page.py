@@ -191,7 +191,7 @@ _DOUBTS = (
     "saturates pairs of products", "one of its branches runs",
     "the trip count is unknown", "taken as an open size",
     "folds none of them, and may fuse less",
-    "the plan was made for",
+    "the plan was made for", "holds NaN",
 )  # fmt: skip
 """What is in notes that make a number wrong or doubtful, and that a page therefore shows."""
 

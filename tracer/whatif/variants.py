@@ -341,7 +341,7 @@ def quantized_first(
         f"weights per channel, uint8 activations, ranges of up to {batches.dataset.limit} samples "
         f"of {batches.dataset.name}"
     )
-    return quantised, (note, *left)
+    return quantised, (note, *batches.dataset.notes, *left)
 
 
 def identity(

@@ -281,7 +281,7 @@ class FeedBatches:
                         f"{dataset.name}: the model takes {fixed:,} rows; the last batch has "
                         f"{batch.size:,} and repeats its last sample"
                     )
-                yield FeedSet(batch.inputs, rows, (*notes, *padded))
+                yield FeedSet(batch.inputs, rows, (*notes, *padded, *dataset.notes))
 
 
 def open_samples(model: Model, data: Samples, size: int | None = None) -> FeedBatches:
