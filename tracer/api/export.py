@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tracer.api import _calls
 from tracer.errors import ModelError, UsageError, refusing
 from tracer.support.arguments import FLAG, TEXT, instance, integer, maybe, option, part
+from tracer.text import plural
 
 if TYPE_CHECKING:
     import onnx
@@ -204,7 +205,7 @@ def _to_qonnx(proto: onnx.ModelProto, name: str) -> tuple[onnx.ModelProto, tuple
     if not stayed:
         return converted, ()
     listed = ", ".join(stayed[:3]) + (" …" if len(stayed) > 3 else "")
-    return converted, (f"{len(stayed)} conversions have no form in QONNX and stayed: {listed}",)
+    return converted, (f"{plural(len(stayed), 'conversion')} without a form in QONNX: {listed}",)
 
 
 def _to_qdq(proto: onnx.ModelProto, name: str) -> tuple[onnx.ModelProto, tuple[str, ...]]:
