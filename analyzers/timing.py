@@ -257,9 +257,9 @@ def _without_a_free_processor(run: Run) -> Iterator[str]:
     low, high = np.quantile(medians, [0.05, 0.95])
     if high - low > 2 * _VARIED * np.median(medians):
         yield (
-            f"{threads} threads leave no processor free: the medians of parts of the undisturbed "
-            f"runs range from {low:,.1f} to {high:,.1f} µs, and how long a run takes is not known "
-            "better"
+            f"no processor is free beside {plural(threads, 'thread')}: the medians of parts of the "
+            f"undisturbed runs range from {low:,.1f} to {high:,.1f} µs, and how long a run takes "
+            "is not known better"
         )
 
 

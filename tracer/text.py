@@ -81,7 +81,7 @@ def is_hidden(char: str) -> bool:
     return unicodedata.category(char) in _HIDDEN
 
 
-def agree(count: int, one: str, several: str) -> str:
+def agree(count: float, one: str, several: str) -> str:
     """Returns the form of a verb that agrees with a count."""
     return one if count == 1 else several
 

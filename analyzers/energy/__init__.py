@@ -24,7 +24,7 @@ from tracer.analyzers.options import energy_models as names
 from tracer.errors import InputError, UsageError, refusing
 from tracer.support.files import read_regular
 from tracer.support.types import FloatArray
-from tracer.text import suggest
+from tracer.text import agree, suggest
 
 if TYPE_CHECKING:
     from tracer.accumulators.spec.policy import Rule
@@ -309,7 +309,8 @@ def _polynomial(path: Path, key: str, values: Any) -> Callable[[FloatArray], Flo
         result = np.asarray(np.polynomial.polynomial.polyval(bits, coefficients), np.float64)
         if (result < 0).any():
             width = bits[result < 0].flat[0]
-            raise InputError(f"{path}: {key} is below 0 at {width:g} bits", _HINT)
+            at = f"{width:g} {agree(width, 'bit', 'bits')}"
+            raise InputError(f"{path}: {key} is below 0 at {at}", _HINT)
         return result
 
     return energies
@@ -329,7 +330,8 @@ def _table(path: Path, key: str, table: Any) -> Callable[[FloatArray], FloatArra
         outside = bits[(bits < widths[0]) | (bits > widths[-1])]
         if outside.size:
             raise InputError(
-                f"{path}: {key} says nothing of {outside.flat[0]:g} bits",
+                f"{path}: {key} says nothing of {outside.flat[0]:g} "
+                f"{agree(outside.flat[0], 'bit', 'bits')}",
                 f"It has widths {widths[0]} to {widths[-1]}: add the others.",
             )
         return np.interp(bits, widths, [points[width] for width in widths])

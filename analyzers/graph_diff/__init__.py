@@ -25,7 +25,7 @@ from tracer.records.model_info import ModelInfo
 from tracer.records.result import Result
 from tracer.records.tensor_match import ANY_ORDER, LAYOUT, SAME_SHAPE, match, numeric_tensor
 from tracer.support.types import Array
-from tracer.text import plural
+from tracer.text import agree, plural
 
 CHANGED, BECAME, NEW, GONE = "changed", "became", "new", "gone"
 READINGS = {SAME_SHAPE: "equal", LAYOUT: "another layout", ANY_ORDER: "another order"}
@@ -92,7 +92,8 @@ class GraphDiff(Result):
 
     def headline(self) -> str:
         """How many nodes are the same, and the number of changes."""
-        same = f"{len(self.same):,} of {plural(self.nodes[0], 'node')} are the same"
+        are = agree(len(self.same), "is", "are")
+        same = f"{len(self.same):,} of {plural(self.nodes[0], 'node')} {are} the same"
         return f"{same}; {plural(len(self.changes), 'change')}"
 
 

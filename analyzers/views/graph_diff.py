@@ -10,6 +10,7 @@ from tracer.analyzers.options import ViewOptions
 from tracer.analyzers.views.page import Page, Table, name_spec, record_columns, record_table
 from tracer.analyzers.views.report import Content, RunContent, drawings
 from tracer.analyzers.views.text import duration, plural
+from tracer.text import agree
 
 SAME, CONSTANT = "same", "constant"
 _TIMES = ["before_us", "after_us"]
@@ -37,7 +38,7 @@ def page(result: GraphDiff, options: ViewOptions) -> Page:
 def sentences(result: GraphDiff) -> tuple[str, ...]:
     """Returns what became of nodes, tensors and times."""
     before, after = result.nodes
-    both = f"{before:,}" if before == after else f"{before:,} and {after:,}"
+    both = plural(after, "node") if before == after else f"{before:,} and {plural(after, 'node')}"
     kinds = [
         f"{number} {kind}"
         for kind in ("changed", "became", "new", "gone")
@@ -46,7 +47,7 @@ def sentences(result: GraphDiff) -> tuple[str, ...]:
     others = sum(each.reading == PAIRED for each in result.tensors)
     rest = f", {others:,} of them with other values" if others else ""
     told = [
-        f"{len(result.same):,} of {both} nodes are the same; "
+        f"{len(result.same):,} of {both} {agree(len(result.same), 'is', 'are')} the same; "
         f"{', '.join(kinds) or 'nothing changed'}",
         f"{plural(len(result.tensors), 'tensor')} with a partner in the first graph{rest}",
     ]

@@ -38,6 +38,7 @@ from tracer.interpreter import values
 from tracer.quantization.to_qonnx import to_qonnx
 from tracer.records.columns import Fold
 from tracer.records.transformed import Narrowed, NarrowedNode
+from tracer.text import agree
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,7 +67,7 @@ def page(result: Narrowed, options: ViewOptions) -> pages.Page:
     if result.settings.get("exact"):
         title += ", powers of two"
     if result.settings["tile"] is not None:
-        title += f", {result.settings['tile']} terms each"
+        title += f", {plural(result.settings['tile'], 'term')} each"
     if result.settings["weight_bits"] is not None:
         title += f", weights of {result.settings['weight_bits']} bits"
     shown = [
@@ -252,8 +253,9 @@ def exactness(proved: Exactness) -> Iterator[str]:
         yield f"no float operation rounds: {', '.join(exact)} has the same bits on every machine"
         return
     until = ", ".join([*exact, *proved.tensors]) or "none"
+    reads = agree(len(proved.after), "reads", "read")
     yield (
-        f"{plural(len(proved.inexact), 'node')} may round, and {len(proved.after)} read their "
+        f"{plural(len(proved.inexact), 'node')} may round, and {len(proved.after)} {reads} their "
         f"results; tensors with the same bits on every machine: {until}"
     )
     yield from (f"{node}: {why}" for node, why in list(proved.inexact.items())[:_MOST_REASONS])

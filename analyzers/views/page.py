@@ -190,8 +190,8 @@ _DOUBTS = (
     "differs: ", "unlike ranges", "channels (axis", "do not fit together", "proves little",
     "saturates pairs of products", "one of its branches runs",
     "the trip count is unknown", "taken as an open size",
-    "neither folds nor fuses them",
-    "the plan was made for",
+    "folds none of them, and may fuse less",
+    "the plan was made for", "holds NaN",
 )  # fmt: skip
 """What is in notes that make a number wrong or doubtful, and that a page therefore shows."""
 

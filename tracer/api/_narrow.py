@@ -165,8 +165,8 @@ def narrow(call: NarrowArguments) -> Narrowed:
         result = with_energies(result, wide, best, tested, energy_model)
     # last: what fails before leaves no file
     proto, certificate = _write_result(best, target, call.exact, call.force)
-    noted = (*result.notes, *writing.notes(proto))
-    return replace(result, proto=proto, certificate=certificate, notes=noted)
+    noted = dict.fromkeys((*calibration.notes, *tested.notes, *result.notes, *writing.notes(proto)))
+    return replace(result, proto=proto, certificate=certificate, notes=tuple(noted))
 
 
 def _widths(call: NarrowArguments) -> str | Sequence[int]:

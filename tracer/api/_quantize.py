@@ -64,6 +64,7 @@ def quantize(call: QuantizeArguments) -> Quantized:
     else:  # last: what fails before leaves no file
         proto = writing.write_last(graph.proto, target, graph.folder, call.force)
     ranges = None if call.calibrate is None else calibration
+    told = [note for data in (calibration, test_data) if data is not None for note in data.notes]
     return Quantized(
         model=ModelInfo.of(loaded),
         settings={
@@ -72,7 +73,9 @@ def quantize(call: QuantizeArguments) -> Quantized:
             "limit": call.limit, "test": None if test_data is None else test_data.name,
         },
         accuracy=scores, layers=graph.layers, outputs=graph.outputs,
-        notes=(*graph.notes, *notes, *hidden, *([note] if note else []), *writing.notes(proto)),
+        notes=tuple(dict.fromkeys((
+            *graph.notes, *told, *notes, *hidden, *([note] if note else []), *writing.notes(proto),
+        ))),
         proto=proto,
     )  # fmt: skip
 

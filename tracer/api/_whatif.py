@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from threading import Thread
@@ -101,7 +101,7 @@ def what_if(call: WhatIfArguments, pool: Pool) -> WhatIf | AccumulatorSweep:
             judgement=judgement(metric, options.accuracy_budget),
             energy=EnergyBasis(task.energy.name, task.energy.unit, task.energy.source, convention),
             variants=found,
-            notes=tuple(dict.fromkeys((*loaded.notes, *changes, *notes))),
+            notes=tuple(dict.fromkeys((*loaded.notes, *batches.dataset.notes, *changes, *notes))),
         )
         if file is not None:
             file.finish(bare(result))
@@ -135,6 +135,7 @@ def _opened(call: WhatIfArguments, options: WhatIfOptions, pool: Pool) -> _Opene
     if pool.workers:  # reading all the data takes its time: a thread does it while they compute
         read: Future[str] = Future()
         own = reopened(dataset.description, dataset.model)  # a file has one place to read next
+        own = replace(own, notes=dataset.notes)
 
         def read_all() -> None:
             try:
@@ -218,5 +219,5 @@ def _accumulators(
         score=float(scores.mean()),
         samples=len(scores),
         rows=tuple(rows),
-        notes=tuple(dict.fromkeys((*loaded.notes, *changes, *notes))),
+        notes=tuple(dict.fromkeys((*loaded.notes, *batches.dataset.notes, *changes, *notes))),
     )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tracer.api import _calls
 from tracer.errors import ModelError, UsageError, refusing
 from tracer.support.arguments import FLAG, TEXT, instance, integer, maybe, option, part
+from tracer.text import plural
 
 if TYPE_CHECKING:
     import onnx
@@ -116,11 +117,13 @@ def export(call: ExportArguments) -> Exported:
     check_target(path, options.force)
     if options.to is not None:
         kept = replace(ExportOptions(), to=options.to, seed=options.seed, force=options.force)
-        of_code = call.args, call.weights, call.trust, call.input_shape
+        of_code = (
+            call.args, call.weights, call.trust, call.input_shape, call.input_dtype != "float32",
+        )  # fmt: skip
         if options != kept or any(of_code):
             raise UsageError(
-                f"to={options.to} converts an ONNX model, and reads no option of a framework's",
-                "Leave out all but to, seed and force.",
+                "--to converts an ONNX model, and reads no option of a framework's",
+                "Leave out all but --to, --seed and --force.",
             )
         return _convert(model, path, options)
     model = load_source(
@@ -202,7 +205,7 @@ def _to_qonnx(proto: onnx.ModelProto, name: str) -> tuple[onnx.ModelProto, tuple
     if not stayed:
         return converted, ()
     listed = ", ".join(stayed[:3]) + (" …" if len(stayed) > 3 else "")
-    return converted, (f"{len(stayed)} conversions have no form in QONNX and stayed: {listed}",)
+    return converted, (f"{plural(len(stayed), 'conversion')} without a form in QONNX: {listed}",)
 
 
 def _to_qdq(proto: onnx.ModelProto, name: str) -> tuple[onnx.ModelProto, tuple[str, ...]]:

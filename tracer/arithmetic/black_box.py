@@ -20,6 +20,7 @@ from tracer.arithmetic.kernel import LEAST_RESULTS
 from tracer.arithmetic.trees import branches_of, drawn
 from tracer.errors import InputError, UsageError
 from tracer.support.types import Array
+from tracer.text import plural
 
 AUTO = "auto"
 _RANGE = re.compile(r"(-?\d{1,10}):(-?\d{1,10})")
@@ -360,7 +361,7 @@ def words(accumulator: AnyAccumulator) -> str:
         case float_accumulator.FloatAccumulator():
             order = order_words(accumulator.order)
             if accumulator.chunk:
-                order = f"in chunks of {accumulator.chunk} terms, then the chunks"
+                order = f"in chunks of {plural(accumulator.chunk, 'term')}, then the chunks"
             product = "multiplied and added in one rounding (FMA)"
             if not accumulator.fused:
                 product = f"multiplied in {accumulator.product or accumulator.format}, then added"
@@ -369,9 +370,9 @@ def words(accumulator: AnyAccumulator) -> str:
         case BlockFma():
             rounding = "towards 0" if accumulator.rounding.name == "rz" else "to nearest"
             text = (
-                f"{accumulator.length} products at once, aligned to {accumulator.fraction} bits of "
-                f"fraction ({accumulator.rule}); their sum is rounded {rounding} to "
-                f"{accumulator.out}"
+                f"{plural(accumulator.length, 'product')} at once, aligned to "
+                f"{plural(accumulator.fraction, 'bit')} of fraction ({accumulator.rule}); their "
+                f"sum is rounded {rounding} to {accumulator.out}"
             )
             most = accumulator.promote
             return text if most is None else f"{text}, those of {most} are added in fp32"
@@ -391,7 +392,8 @@ def facts(accumulator: AnyAccumulator) -> dict[str, Any]:
 def _product_words(accumulator: Accumulator) -> Iterator[str]:
     """Yields what happens to products before they are added."""
     if accumulator.product_shift:
-        yield f"products lose {accumulator.product_shift} low bits ({accumulator.product_rounding})"
+        lost = plural(accumulator.product_shift, "low bit")
+        yield f"products lose {lost} ({accumulator.product_rounding})"
     if accumulator.product_bits is not None:
         limit = Register(accumulator.product_bits, accumulator.overflow)
         yield f"products have {_register_words(limit)}"
@@ -409,15 +411,18 @@ def order_words(order: orders.Order) -> str:
         case orders.Sequential():
             return "one after the other"
         case orders.Chunked():
-            return f"in chunks of {order.size} terms, then the chunks"
+            return f"in chunks of {plural(order.size, 'term')}, then the chunks"
         case orders.Lanes():
-            return f"in {order.size} lanes, then the lanes"
+            return f"in {plural(order.size, 'lane')}, then the lanes"
         case orders.Tree():
             return "in pairs, then pairs of pairs, and so on"
         case orders.Sorted():
             return "against the sign of the sum so far"
         case orders.Maddubs():
-            return f"in pairs of 16 bits that saturate, then in {order.size} lanes, then the lanes"
+            return (
+                "in pairs of 16 bits that saturate, then in "
+                f"{plural(order.size, 'lane')}, then the lanes"
+            )
         case orders.Tiles():
             spill = f", narrowed {_level_words(order.spill)}" if order.spill else ""
             return f"{', then '.join([*map(_level_words, order.levels), 'the last sums'])}{spill}"
@@ -430,5 +435,5 @@ def _level_words(level: orders.Level) -> str:
     apart = f" that are {level.stride} apart" if level.stride > 1 else ""
     where = f" in {_register_words(level.register)}" if level.register else ""
     where = f" in {level.float_register}" if level.float_register else where
-    lost = f", without {level.shift.bits} low bits" if level.shift else ""
+    lost = f", without {plural(level.shift.bits, 'low bit')}" if level.shift else ""
     return f"in tiles of {size}{apart}{where}{lost}"

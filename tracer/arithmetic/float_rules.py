@@ -35,6 +35,7 @@ from tracer.arithmetic.integer_search import named_orders, tile_orders
 from tracer.arithmetic.kernel import LEAST_RESULTS, Facts, NotKnown
 from tracer.errors import UsageError
 from tracer.support.types import Array
+from tracer.text import plural
 
 _MASK, _RANGE = 100, 70
 """Exponent of the largest product of a mask, and how far the others may lie below it."""
@@ -88,12 +89,12 @@ def _finding(
             return replace(found, tree=tree, facts={**facts, **found.facts})
     text = trees.describe(program) if order is None else order_words(order)
     if box.operands.left.fraction_bits == np.finfo(facts["type"]).nmant and not box.is_plain_sum:
-        some = f" (not of {parts} products)" if parts else ""
+        some = f" (not of {plural(parts, 'product')})" if parts else ""
         text = f"{sums.WAYS[facts['fused'], facts['from_zero']]}{some}, {text}"
     text = f"{text}, in {facts['type']}"
     if "wide" in facts:
         inside = sum(len(_register(program, first)) for first in facts["wide"])
-        which = "all sums" if inside == box.terms else f"the sums of {inside} terms"
+        which = "all sums" if inside == box.terms else f"the sums of {plural(inside, 'term')}"
         text = f"{text}, {which} in float64"
     if result is not None:
         facts["result"] = str(result)
@@ -277,7 +278,7 @@ def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
         return reveal_tree(box, random, np.float64)
     probes = float_probes.Probes(box, random, fraction)
     is_single = fraction == float_probes.SINGLE_FRACTION and box.operands.left.format == SINGLE
-    reason = f"sums keep {fraction} bits of fraction; no accumulator explains all probes"
+    reason = f"sums keep {plural(fraction, 'bit')} of fraction; no accumulator explains all probes"
     least = -fraction - 2
     left, right = np.zeros((1, box.terms)), np.ones((1, box.terms))
     left[0, :3] = np.array([1, 2.0 ** (least if box.is_plain_sum else least // 2), -1])[: box.terms]

@@ -276,6 +276,15 @@ def refuse_typed(parameters: Container[str], why: str, hint: str) -> None:
             raise UsageError(f"{each.opts[0]} {why}", hint.format(flag=each.opts[0]))
 
 
+def refuse_unread() -> None:
+    """Raises UsageError for typed options about inputs that others leave unread."""
+    chosen = click.get_current_context().params
+    if chosen.get("data") is None:
+        refuse_typed({"data_dir"}, "is for a data set", "Name it: --data NAME.")
+    if chosen.get("data") or chosen["inputs"]:
+        refuse_typed({"seed"}, "is for random inputs, and these are named", "Leave it out.")
+
+
 def subject(*name: str, **settings: Any) -> Decorator:
     """An argument, or several, with what the command is about."""
     return cloup.argument(*name, callback=_about, **settings)

@@ -66,11 +66,15 @@ class Choice(click.Choice[str]):
 
 
 class _Number(click.ParamType[Any]):
-    """A number within bounds; the help shows `name` instead of `INTEGER RANGE [x>=1]`."""
+    """A number within bounds; the help shows `name` instead of `INTEGER RANGE [x>=1]`.
 
-    def __init__(self, name: str, allowed: click.ParamType[Any]) -> None:
+    Errors call it `what`.
+    """
+
+    def __init__(self, name: str, allowed: click.ParamType[Any], what: str) -> None:
         self.name = name
         self._allowed = allowed
+        allowed.name = what
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the number."""
@@ -81,14 +85,14 @@ class Count(_Number):
     """An integer from `least` to `most`."""
 
     def __init__(self, least: int = 0, most: int = LARGEST) -> None:
-        super().__init__("n", click.IntRange(least, most))
+        super().__init__("n", click.IntRange(least, most), "whole number")
 
 
 class Amount(_Number):
     """A finite number of at least 0, of the unit that `name` tells."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name, click.FloatRange(min=0))
+        super().__init__(name, click.FloatRange(min=0), "number")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the number."""

@@ -34,6 +34,7 @@ def command(models: tuple[str, str], options: dict[str, Any], output: _options.O
     from tracer.analyzers.graph_diff import GraphDiff
 
     output.check(GraphDiff)
+    _options.refuse_unread()
     with progress() as report:
         result = api.diff(*models, progress=report, **options)
     output.emit(result)

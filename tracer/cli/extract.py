@@ -54,6 +54,7 @@ def command(
         if fault not in (only or api.FAULTS):
             why = f"is for --fault {' or '.join(only) or 'FAULT'}"
             _options.refuse_typed(names, why, "Leave out {flag}, or name that fault.")
+    _options.refuse_unread()
     build_fence(click.get_current_context().params)
     with progress() as report:
         result = api.extract(model, tolerance=tolerance, progress=report, **options)

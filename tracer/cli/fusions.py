@@ -33,6 +33,7 @@ def command(model: _options.ModelSource, options: dict[str, Any], output: _optio
     from tracer.analyzers.fusions import Fusions
 
     output.check(Fusions)
+    _options.refuse_unread()
     with progress() as report:
         result = api.fusions(model, progress=report, **options)
     output.emit(result)

@@ -92,6 +92,7 @@ def _choose_runtime(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def choose(*, runtime: dict[str, Any], **arguments: Any) -> Any:
+        _options.refuse_unread()
         is_checked = runtime.pop("check_exact")
         if is_checked:
             why = "is for a run, and --check-exact runs nothing"

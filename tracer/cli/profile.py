@@ -119,6 +119,7 @@ def command(
 
     output.check(Trace)
     _check(model, options)
+    _options.refuse_unread()
     provider = options["provider"] or "cpu"
     on_card = "cuda" in (framework.device, short_name(provider))
     if roofline and on_card and _torch_has_card():

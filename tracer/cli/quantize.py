@@ -14,6 +14,7 @@ from tracer.cli import _options
 from tracer.cli._command import Command
 from tracer.cli._messages import estimating, progress, tell, tell_written
 from tracer.errors import UsageError
+from tracer.quantization.options import WeightOptions
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,9 @@ def command(
     target, others = output.split(Quantized, "onnx", told, hint)
     if target is None:
         raise UsageError(told, hint)
+    if options["test"] is None and isinstance(options["options"], WeightOptions):
+        names = {"limit", "data_dir", "batch", "test_limit", "metric"}
+        _options.refuse_typed(names, "is for data, and none are named", "Name some: --test DATA.")
     others.check(Quantized)
     with progress() as report:
         result = api.quantize(

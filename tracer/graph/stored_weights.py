@@ -226,7 +226,7 @@ def are_same(first: Model, second: Model) -> bool:
     return all(a.samefile(b) or filecmp.cmp(a, b, shallow=False) for a, b in files)
 
 
-LISTED_WEIGHTS = "listed among the inputs: onnxruntime neither folds nor fuses them"
+LISTED_WEIGHTS = "listed among the inputs: onnxruntime folds none of them, and may fuse less"
 """Marks the note on weights that a feed may replace."""
 
 

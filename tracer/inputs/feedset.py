@@ -25,6 +25,7 @@ from tracer.interpreter.values import to_proto
 from tracer.support.files import read_regular, write_atomically
 from tracer.support.temporary import is_temporary
 from tracer.support.types import type_text
+from tracer.text import brief
 
 Feeds: TypeAlias = Mapping[str, Any]
 """An array per model input by name; a list of arrays for a sequence."""
@@ -87,6 +88,16 @@ def check_feeds(model: Model, feeds: Feeds) -> None:
                 f"Convert it, for example with array.astype('{declared.dtype}').",
             )
     shape_inference.symbol_sizes(model, FeedSet(feeds, None).shapes)
+
+
+def nan_notes(feeds: Mapping[str, Any], where: object) -> tuple[str, ...]:
+    """Returns a note on each of `feeds`, which are read from `where`, that holds NaN."""
+    arrays = {name: value for name, value in feeds.items() if isinstance(value, np.ndarray)}
+    return tuple(
+        f"input '{brief(name)}' holds NaN in {where}: leave such samples out"
+        for name, value in arrays.items()
+        if value.dtype.name.startswith(("float", "bfloat")) and np.isnan(value).any()
+    )
 
 
 def random_arrays(model: Model, chosen: shape_inference.Shapes, seed: int) -> Feeds:

@@ -14,15 +14,18 @@ from tracer.graph.model import Model
 from tracer.graph.stored_weights import overridable, with_fed_weights
 from tracer.inputs.datasets import DEFAULT_FOLDER
 from tracer.inputs.feedset import (
+    ARRAYS,
     FeedSet,
     check_feeds,
     describe_source,
+    nan_notes,
     nested_test_data_sets,
     npz_members,
     random_arrays,
     read_feeds,
 )
 from tracer.inputs.sizes import Sizes, batch_of, choices, choose
+from tracer.support.temporary import is_temporary
 from tracer.text import DECODE, PREFILL
 
 _Result = TypeVar("_Result")
@@ -240,7 +243,8 @@ def make_feeds(
     with locate_errors(path):
         check_feeds(model, feeds)
     batch = batch_of(model, FeedSet(feeds, None).shapes)
-    return FeedSet(feeds, batch, (describe_source([path]),))
+    where = ARRAYS if is_temporary(path) else path
+    return FeedSet(feeds, batch, (describe_source([path]), *nan_notes(feeds, where)))
 
 
 def random_feeds(model: Model, sizes: Sizes, seed: int) -> FeedSet:

@@ -27,6 +27,7 @@ from tracer.metrics import Metric, default_metric, scores, suited
 from tracer.quantization.calibration import CalibrationBatches
 from tracer.records.transformed import Accuracy, LayerError, OutputError, WorstChannel
 from tracer.support.types import Array, FloatArray
+from tracer.text import agree, plural
 
 _Part = TypeVar("_Part")
 _LAYERS_SHARE, _SCORES_SHARE = 0.5, 0.8
@@ -167,9 +168,10 @@ class ConcatRanges(Observer):
                 f"{scale:.2g} for {min(ends):.3g} to {max(ends):.3g}, and '{name}', from {low:.3g} "
                 f"to {high:.3g}, has {count:.1f} of them. --exclude '{key}' keeps it in float"
             )
-        if len(worst) > _MOST_NOTES:
+        if (more := len(worst) - _MOST_NOTES) > 0:
             told.append(
-                f"{len(worst) - _MOST_NOTES} more Concats join values of unlike ranges: "
+                f"{plural(more, 'more Concat')} {agree(more, 'joins', 'join')} values of unlike "
+                "ranges: "
                 "--exclude Concat keeps them all in float"
             )
         return tuple(told)

@@ -191,8 +191,10 @@ def run_on_shards(
     key = pool.share(job)
     try:
         shards: tuple[Shard, ...] = (Shard(),)
-        if pool.workers and batches is not None and batches > 1:
-            shards = cut_shards(batches, equal_size(pool, key, method, batches, progress))
+        if pool.workers and batches is not None:
+            is_one = batches == 1  # there is no second batch to time
+            size = 1 if is_one else equal_size(pool, key, method, batches, progress)
+            shards = cut_shards(batches, size)
         tasks = [Task(key, method, (shard,), home) for home, shard in enumerate(shards)]
         own = progress if pool.workers else silent  # a job in this process tells of batches
         return collect_results([pool.submit(task) for task in tasks], own, check=check)

@@ -41,7 +41,7 @@ from tracer.records.whatif import REFERENCE_BITS, Pins, Variant
 from tracer.scaling.pool import Pool
 from tracer.storage.whatif_file import KeptShards, ShardFile, WhatIfFile
 from tracer.support.temporary import TemporaryFolder
-from tracer.text import suggest
+from tracer.text import plural, suggest
 from tracer.whatif import criteria, runtime_orders
 from tracer.whatif.evaluation import EvaluationCache, Evaluator
 from tracer.whatif.options import WhatIfOptions
@@ -336,12 +336,14 @@ def quantized_first(
         prepared, path = quantized_graphs(model, batches, options, work, progress)
         left = floats_notes(onnx.load(prepared, load_external_data=False), options)
         quantised = replace(loading.from_proto(onnx.load(path)), subject=model.name)
+    limit = batches.dataset.limit
+    samples = "all samples" if limit is None else f"up to {plural(limit, 'sample')}"
     note = (
         f"{model.name} is a float model and was quantised first, as tracer quantize does: int8 "
-        f"weights per channel, uint8 activations, ranges of up to {batches.dataset.limit} samples "
+        f"weights per channel, uint8 activations, ranges of {samples} "
         f"of {batches.dataset.name}"
     )
-    return quantised, (note, *left)
+    return quantised, (note, *batches.dataset.notes, *left)
 
 
 def identity(
@@ -363,7 +365,7 @@ def identity(
         scored_by += f" ({hashlib.sha256(Path(file).read_bytes()).hexdigest()[:_DIGITS]})"
     dataset = batches.dataset
     count = dataset.samples
-    data = dataset.name if count is None else f"{count:,} samples of {dataset.name}"
+    data = dataset.name if count is None else f"{plural(count, 'sample')} of {dataset.name}"
     values = {
         "model": f"{model.name} ({model.sha256[:_DIGITS]})",
         "data": f"{data} ({fingerprint[:_DIGITS]})",

@@ -19,7 +19,7 @@ from tracer.records.columns import BY_NAME
 from tracer.records.environment import Peaks, queues, short_name
 from tracer.records.model_info import Topology
 from tracer.records.trace import BUSY, Run, Trace
-from tracer.text import brief
+from tracer.text import agree, brief
 
 _OF_PHASE = ["phase", "past"]
 _LEADING = ["executor", "batch"]
@@ -261,12 +261,12 @@ def totals(trace: Trace, nodes: pd.DataFrame, text: Text) -> str:
     """Sums over the model, as `text` writes them; "at least" where work is unknown."""
     if not trace.model.opsets:  # a framework ran operators, and no graph whose work can be counted
         params = trace.model.params
-        parameters = f", {text(params)} parameters" if params is not None else ""
+        parameters = f", {_parameters(params, text)}" if params is not None else ""
         return f"{plural(trace.model.nodes, 'operator')} forward{parameters}"
     own = nodes[nodes["index"].notna()]  # kernels of the runtime do no work of the model
     parts = [_sum(own["macs"], "{} MACs", text), _sum(own["flops"], "{} flops", text)]
     if trace.model.params is not None:
-        parts.append(f"{text(trace.model.params)} parameters")
+        parts.append(_parameters(trace.model.params, text))
     moved = own["bytes_read"] + own["bytes_written"]
     parts.append(_sum(moved, "{} moved", lambda size: quantity(size, "B", text)))
     return f"{plural(trace.model.nodes, 'node')}: {', '.join(parts)}"
@@ -360,9 +360,14 @@ def _count_text(operators: Counter[str]) -> str:
     return ", ".join([*named, "…"] if len(operators) > _NAMED else named)
 
 
+def _parameters(count: int, text: Text) -> str:
+    return f"{text(count)} {agree(count, 'parameter', 'parameters')}"
+
+
 def _sum(column: pd.Series[Any], what: str, text: Text) -> str:
     missing = int(column.isna().sum())
     if missing and missing == len(column):
         return what.format("unknown")
-    total = what.format(text(float(column.sum())))
+    count = float(column.sum())
+    total = (what.removesuffix("s") if count == 1 else what).format(text(count))
     return f"at least {total}" if missing else total

@@ -11,7 +11,7 @@ from tracer.accumulators.spec import WIDEST
 from tracer.analyzers.overflow import coverage
 from tracer.analyzers.views.text import digits, extent, full, number, percent, plural, si, width
 from tracer.records.trace import Trace
-from tracer.text import brief
+from tracer.text import agree, brief
 
 if TYPE_CHECKING:
     from tracer.records.whatif import Coverage
@@ -174,7 +174,8 @@ def sums_totals(nodes: pd.DataFrame, full_numbers: bool = False) -> tuple[str, .
         terms = int(floats["terms"].sum())
         swamped = float((floats["swamped_share"] * floats["terms"].astype("float64")).sum())
         share = f", {percent(swamped / terms)} of them swamped" if terms else ""
-        counts = f"{plural(int(floats['outputs'].sum()), 'output')}, {si(terms)} terms{share}"
+        named = f"{si(terms)} {agree(terms, 'term', 'terms')}"
+        counts = f"{plural(int(floats['outputs'].sum()), 'output')}, {named}{share}"
         floating = (f"{plural(len(floats), 'node')} with float accumulators: {counts}",)
     if narrow.empty and floating:
         return floating

@@ -1,5 +1,6 @@
 """Notes that make a total doubtful: they are shown without -v."""
 
+import numpy as np
 import onnx
 import pytest
 
@@ -19,3 +20,44 @@ def test_a_total_that_depends_on_data_is_doubted(note, tmp_path, capfd):
     onnx.save(parse(MODELS[note]), tmp_path / "m.onnx")
     assert tracer.cli.main(["count", str(tmp_path / "m.onnx")]) == 0
     assert note in " ".join(capfd.readouterr().out.split())
+
+
+LENET = "models/lenet/lenet.onnx"
+INT8 = "models/lenet/lenet.int8.onnx"
+WITH_NAN = [
+    ("profile", INT8, "--runs", "2", "--no-roofline", "--inputs", "{nan}"),
+    pytest.param(
+        ("profile", INT8, "--runs", "2", "--no-roofline", "--batch", "4", "--data", "{nan}"),
+        marks=pytest.mark.nightly,
+    ),
+    ("interpret", LENET, "--inputs", "{nan}"),
+    ("interpret", LENET, "--data", "{nan}"),
+    ("interpret", INT8, "--accumulator", "20", "--data", "{nan}"),
+    ("interpret", INT8, "--accumulator", "20", "--batch", "1", "--inputs", "{nan}"),
+    ("whatif", LENET, "--accumulator", "20", "--no-search", "--data", "{nan}"),
+    ("whatif", INT8, "--accumulator", "20", "--no-search", "--data", "{nan}"),
+    ("whatif", INT8, "--accumulator", "fp32", "--data", "{nan}"),
+    ("quantize", LENET, "--calibrate", "{nan}", "--test", "{ok}", "-o", "{folder}/q.onnx"),
+    pytest.param(
+        ("narrow", INT8, "--bits", "20", "--data", "{nan}", "--test", "{ok}"),
+        marks=pytest.mark.nightly,
+    ),
+    pytest.param(
+        ("compare", INT8, INT8, "--sessions", "2", "--precision", "90%", "--data", "{nan}"),
+        marks=pytest.mark.nightly,
+    ),
+]
+
+
+@pytest.mark.parametrize("words", WITH_NAN, ids=" ".join)
+def test_nan_in_data_is_told_once_and_without_it_never(words, tmp_path, capfd):
+    values = np.random.default_rng(0).random((4, 3, 32, 32), np.float32)
+    np.savez(tmp_path / "ok.npz", x=values)
+    values[2, 0, 5, 5] = np.nan
+    np.savez(tmp_path / "nan.npz", x=values)
+    for name, count in (("nan", 1), ("ok", 0)):
+        files = {"nan": tmp_path / f"{name}.npz", "ok": tmp_path / "ok.npz", "folder": tmp_path}
+        line = [word.format(**files) for word in words]
+        assert tracer.cli.main([*line, *(["--force"] if "-o" in line else [])]) == 0
+        told = f"input 'x' holds NaN in {files['nan']}: leave such samples out"
+        assert " ".join(capfd.readouterr().out.split()).count(told) == count

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,10 @@ import pytest
 
 import tracer.cli
 from tests.graphs import residual
-from tracer.errors import is_lack_of_memory
+from tracer.accumulators.spec.accumulator import Accumulator
+from tracer.analyzers import energy
+from tracer.arithmetic.black_box import words
+from tracer.errors import InputError, is_lack_of_memory
 from tracer.text import ask, suggest
 
 
@@ -164,3 +168,49 @@ def test_an_interruption_has_no_causes(capfd):
     code, _, err = run(capfd, "profile asked.py:Net -v")
     assert (code, err.splitlines()[-1]) == (130, "tracer: interrupted")
     assert "caused by" not in err
+
+
+ONE = """
+    <ir_version: 8, opset_import: ["": 17]>
+    one (float[n,1] x) => (float[n,1] y) <float[1,1] w = {2.0}> { y = MatMul (x, w) }"""
+OF_ONE = [
+    "count one.onnx",
+    "count one.onnx --full-numbers",
+    "diff one.onnx one.onnx",
+    "interpret one.onnx --data one.npz --accumulator fp16",
+    "interpret one.onnx --data one.npz --accumulator 12 --fixed 8:5/8:7",
+    "whatif one.onnx --accumulator 12:13 --limit 1 --metric mse --data one.npz",
+    "quantize one.onnx --calibrate one.npz --limit 1 -o q.onnx",
+]
+
+
+@pytest.mark.parametrize("text", OF_ONE)
+def test_a_count_of_one_has_no_plural(text, capfd):
+    onnx.save(onnx.parser.parse_model(ONE), "one.onnx")
+    np.savez("one.npz", x=np.ones((1, 1), np.float32))
+    code, out, err = run(capfd, f"{text} --notes")
+    assert code == 0
+    assert (
+        re.findall(r"(?<![\d.,:=])\b1 (?!exceeds)(?:more |of 1 )?[A-Za-z]+[^\Ws]s\b", out + err)
+        == []
+    )
+
+
+def test_energies_beyond_a_file_are_told_of_one_bit(tmp_path):
+    file = tmp_path / "e.toml"
+    file.write_text(
+        'unit = "fJ"\nmul = {bits = "accumulator", table = {8 = 1}}\n'
+        'add = {bits = "accumulator", polynomial = [-2, 1]}\n'
+    )
+    found, one = energy.find(str(file)), np.ones(1)
+    with pytest.raises(InputError, match=r"says nothing of 1 bit\."):
+        found.multiplication(one, one, one)
+    with pytest.raises(InputError, match=r"below 0 at 1 bit\."):
+        found.addition(one, one, one)
+    with pytest.raises(InputError, match=r"below 0 at 1\.5 bits\."):
+        found.addition(one, one, 1.5 * one)
+
+
+def test_a_rule_with_one_of_a_thing_says_so():
+    text = words(Accumulator(8, product_shift=1))
+    assert "products lose 1 low bit (" in text

@@ -138,7 +138,7 @@ def test_many_joins_are_told_by_three_notes_and_one(samples):
     assert [note.partition(" joins")[0] for note in joins[:3]] == [
         f"Concat 'join{copy}'" for copy in range(3)
     ]
-    assert joins[3].startswith("1 more Concats join")
+    assert joins[3].startswith("1 more Concat joins")
     assert [output.output for output in quantized.outputs] == ["y", "z0", "z1", "z2", "z3"]
 
 

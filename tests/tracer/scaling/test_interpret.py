@@ -31,10 +31,11 @@ def untimed(trace):
     return trace.nodes.sort_values("index")[COLUMNS].reset_index(drop=True)
 
 
-def test_counts_extremes_and_notes_are_those_of_one_process(files, small_shards):
+@pytest.mark.parametrize("batch", [8, 90])  # twelve batches, and one
+def test_counts_extremes_and_notes_are_those_of_one_process(files, small_shards, batch):
     model, _, data = files
     (alone_trace, alone), (trace, run) = (
-        counted(model, data, cluster, accumulator=11, batch=8) for cluster in (None, "local:2")
+        counted(model, data, cluster, accumulator=11, batch=batch) for cluster in (None, "local:2")
     )
     assert [each.node for each in run.sums] == [each.node for each in alone.sums]
     for mine, other in zip(run.sums, alone.sums, strict=True):

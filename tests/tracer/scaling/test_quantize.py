@@ -22,7 +22,8 @@ def data(tmp_path):
     return path
 
 
-def test_workers_that_calibrate_change_nothing(data, small_shards, monkeypatch):
+@pytest.mark.parametrize("batch", [4, 30])  # eight batches, and one
+def test_workers_that_calibrate_change_nothing(data, small_shards, monkeypatch, batch):
     asked = []
     real = static.shared_ranges
 
@@ -32,7 +33,7 @@ def test_workers_that_calibrate_change_nothing(data, small_shards, monkeypatch):
 
     monkeypatch.setattr(static, "shared_ranges", counted)
     alone, shared = (
-        quantize(LENET, data, batch=4, cluster=cluster, in_process=True)
+        quantize(LENET, data, batch=batch, cluster=cluster, in_process=True)
         for cluster in (None, "local:2")
     )
     assert len(asked) == 1

@@ -29,7 +29,7 @@ from tracer.graph.model import Model
 from tracer.graph.operators import PARTLY
 from tracer.interpreter.values import Value
 from tracer.support.types import dtype_text
-from tracer.text import brief
+from tracer.text import brief, plural
 
 
 class Statement:
@@ -188,8 +188,8 @@ class Certificate(Statement):
         if (data.sha256, data.count) != (self.data_sha256, self.inputs):
             raise ThresholdError(
                 f"{model.name}: the certificate is for other inputs",
-                f"It certifies {self.inputs} sets with SHA-256 {self.data_sha256}; these are"
-                f" {data.count} with {data.sha256}.",
+                f"It certifies {plural(self.inputs, 'set')} with SHA-256 {self.data_sha256}; these "
+                f"are {data.count} with {data.sha256}.",
             )
         self.check_policy(model, policy)
         measured = certificate(model, data, tallies, policy).nodes
@@ -203,8 +203,8 @@ class Certificate(Statement):
             if ours != theirs:
                 raise ThresholdError(
                     f"{model.name}: node '{key}' has other sums than the certificate states",
-                    f"It states {theirs.outputs} outputs that need {theirs.bits_observed} bits; "
-                    f"there are {ours.outputs} that need {ours.bits_observed}.",
+                    f"It states {theirs.bits_observed} bits for {plural(theirs.outputs, 'output')};"
+                    f" here it needs {ours.bits_observed} for {ours.outputs}.",
                 )
 
 
@@ -274,19 +274,21 @@ def certificate(
         clipped, changed = int(tally.clipped_widths.sum()), int(tally.outputs_changed.sum())
         if clipped:
             raise ThresholdError(
-                f"{node}: registers within the order overflow in {clipped} outputs",
+                f"{node}: registers within the order overflow in {plural(clipped, 'output')}",
                 "Set wider ones, as in two-level(24,256,32), or an order without.",
             )
         outside = int(tally.overflow().overflow_outputs.sum())
         if outside:
             needed = int(tally.bits_observed.max())
             raise ThresholdError(
-                f"{node} overflows {bits} bits in {outside} of {int(tally.outputs.sum())} outputs",
+                f"{node} overflows {bits} bits in {outside} of "
+                f"{plural(int(tally.outputs.sum()), 'output')}",
                 f"{needed if needed <= WIDEST else 'No number of'} bits hold all of these.",
             )
         if changed:
             raise ThresholdError(
-                f"{node}: a width or a shift of products or of tiles changed {changed} outputs",
+                f"{node}: a width or a shift of products or of tiles changed "
+                f"{plural(changed, 'output')}",
                 "Set more product bits, or no shift.",
             )
     rules = rules_of(policy, model)

@@ -6,7 +6,7 @@ pair of tensors that are compared. `LayerComparison` tells which.
 """
 
 import sys
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -315,16 +315,17 @@ def compare_scores(
     results, notes = list[Scores](), list[str]()
     for side in others:
         if isinstance(side, OnnxSide):
-            results += _score_pair((first, side), scoring, settings, progress)
+            scores, told = _score_pair((first, side), scoring, settings, progress)
+            results, notes = [*results, *scores], [*notes, *told]
         else:
             notes.append(f"{side.label} is not scored: it is no ONNX model")
-    return tuple(results), tuple(notes)
+    return tuple(results), tuple(dict.fromkeys(notes))
 
 
 def _score_pair(
     pair: tuple[OnnxSide, OnnxSide], scoring: Scoring, settings: SideSettings, progress: Progress
-) -> list[Scores]:
-    """Returns the scores of the second side; no other side is open beside the two.
+) -> tuple[list[Scores], Iterable[str]]:
+    """Returns the scores of the second side, and notes; no other side is open beside the two.
 
     Raises UsageError where the models fix two numbers of samples.
     """
@@ -355,7 +356,7 @@ def _score_pair(
                 tally.add(parts[0], data, outputs[0], outputs[1])
             done += parts[0].size
             progress(done, total or done, "comparing accuracy")
-    return [tally.result(pair[1].label, data) for tally in tallies]
+    return [tally.result(pair[1].label, data) for tally in tallies], datasets[0].notes
 
 
 def _tallies(scoring: Scoring, batch: Batch, outputs: Outputs) -> list[_Tally]:

@@ -23,6 +23,7 @@ from tracer.graph.model import Model, Node, encoded, expanded_keys
 from tracer.records.environment import COPIES
 from tracer.records.trace import Kernel, Run
 from tracer.support.types import BoolArray, IntArray
+from tracer.text import agree, plural
 
 _LEVELS = ("all", "extended", "basic", "none")
 
@@ -214,7 +215,7 @@ def _impossible(
     counts = Counter(names)
     first = {name: int(took) for name, took in zip(reversed(names), durations[::-1], strict=True)}
     told = [f"{n:,} of {name} ({first[name]:,} µs)" for name, n in counts.most_common(_NAMED)]
-    more = f" and {len(counts) - _NAMED:,} more kernels" if len(counts) > _NAMED else ""
+    more = f" and {plural(len(counts) - _NAMED, 'more kernel')}" if len(counts) > _NAMED else ""
     return (
         f"durations that cannot be, negative or longer than the run: {', '.join(told)}{more}. Runs "
         "with one are left out; if no others remain, it counts as 0",
@@ -229,8 +230,8 @@ def keep_inside(events: profile_events.Events) -> tuple[profile_events.Events, t
     kept[nodes[around < 0]] = False
     lost = int((~kept).sum())
     note = (
-        f"{lost:,} events of kernels are in no whole run, and are left out: the last run did not "
-        "finish, or the file was cut off in it"
+        f"{plural(lost, 'event')} of kernels {agree(lost, 'is', 'are')} in no whole run, and left "
+        "out: the last run did not finish, or the file was cut off in it"
     )
     return events.take(kept), (note,) if lost else ()
 
@@ -258,7 +259,7 @@ def find_whole(
         others = np.delete(table.calls, last, axis=0)
         whole[last] &= bool((others == table.calls[last]).all(axis=1).any())
     broken = int((~whole).sum())
-    note = f"{broken:,} of {len(runs):,} runs did not finish, and are left out"
+    note = f"{broken:,} of {plural(len(runs), 'run')} did not finish: left out"
     return whole, (note,) if broken else ()
 
 

@@ -14,7 +14,7 @@ from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.inputs.datasets import images
 from tracer.inputs.datasets.batch import Batch, SampleLayout, SampleSource, regrouped
-from tracer.inputs.feedset import check_feeds
+from tracer.inputs.feedset import check_feeds, nan_notes
 
 _PIXELS = ("float16", "float32", "float64")
 _GREY, _COLOURS = 3, 4  # ranks of images without and with a channel axis
@@ -27,6 +27,7 @@ class Dataset:
     """Samples of `source`, repeated `repeat` times, converted for `model`.
 
     Of the samples that this makes, the data set has those from number `first` up to `limit` - 1.
+    `notes` are about the samples that were read so far, of this data set or of a part of it.
     uint8 images for a float input [N, C, H, W] are divided by 255, resized (bilinear) to H×W, and
     grey is repeated into colours, as in training. Anything else must fit unchanged.
     """
@@ -39,6 +40,7 @@ class Dataset:
     repeat: int = 1
     limit: int | None = None
     first: int = 0
+    notes: dict[str, None] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def samples(self) -> int | None:
@@ -162,6 +164,7 @@ class Dataset:
             converted = {
                 name: _converted(v, declared.get(name)) for name, v in piece.inputs.items()
             }
+        self.notes.update(dict.fromkeys(nan_notes(converted, self.name)))
         return replace(piece, inputs=converted)
 
 

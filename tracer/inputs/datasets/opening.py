@@ -28,7 +28,7 @@ from tracer.inputs.datasets.user_samples import open_user_samples
 from tracer.inputs.feedset import ARRAYS, FeedSet, describe_source, numeric_order, test_data_sets
 from tracer.inputs.sizes import batch_of
 from tracer.support.temporary import is_temporary
-from tracer.text import suggest
+from tracer.text import plural, suggest
 
 if TYPE_CHECKING:
     from tracer.inputs.request import Samples
@@ -281,13 +281,13 @@ class FeedBatches:
                         f"{dataset.name}: the model takes {fixed:,} rows; the last batch has "
                         f"{batch.size:,} and repeats its last sample"
                     )
-                yield FeedSet(batch.inputs, rows, (*notes, *padded))
+                yield FeedSet(batch.inputs, rows, (*notes, *padded, *dataset.notes))
 
 
 def open_samples(model: Model, data: Samples, size: int | None = None) -> FeedBatches:
     """Opens a data set, in batches of `size` samples (64). Raises the errors of `open_dataset`."""
     dataset = open_dataset(data.name, model, limit=data.limit, folder=data.folder)
-    count = f"{dataset.samples:,} samples" if dataset.samples else "samples"
+    count = plural(dataset.samples, "sample") if dataset.samples else "samples"
     description = f"inputs are {count} of {data.name}"
     return FeedBatches(model, (dataset,), size or _DEFAULT_BATCH, description)
 

@@ -16,6 +16,7 @@ from tracer.inputs.datasets import images
 from tracer.inputs.datasets.batch import Fields, Sample, SampleReader, choose_fields, parts_from
 from tracer.support.imports import require
 from tracer.support.types import Array
+from tracer.text import plural
 
 _BUFFER = 1 << 20
 """Bytes of a column that are read at a time, instead of a whole row group."""
@@ -81,7 +82,7 @@ class ParquetRows(SampleReader):
             fits = is_flat and values.shape[1] == math.prod(fixed)
             return values.reshape(-1, *fixed) if fits else values
         if column.null_count:
-            raise InputError(f"{where}: has no image in {column.null_count:,} rows", _FORM)
+            raise InputError(f"{where}: has no image in {plural(column.null_count, 'row')}", _FORM)
         files = (io.BytesIO(value.as_py()) for value in column)
         return [
             np.asarray(images.fit_declared(images.decoded(file, where), declared)[0])

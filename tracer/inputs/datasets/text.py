@@ -18,6 +18,7 @@ from tracer.graph.model import Model
 from tracer.inputs.datasets.batch import Batch
 from tracer.support.imports import require
 from tracer.support.types import Array
+from tracer.text import agree, plural
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -113,10 +114,10 @@ def open_text(
     tokens = _read_tokens(wanted, model, None if limit is None else limit * window + 1)
     samples = _windows(tokens, window)
     if not samples:
-        what = "bytes" if isinstance(tokens, Bytes) else "tokens"
+        what = plural(tokens.count, "byte" if isinstance(tokens, Bytes) else "token")
         raise InputError(
-            f"{wanted.file}: {tokens.count:,} {what} are no window of {window} and one that "
-            "follows",
+            f"{wanted.file}: {what} {agree(tokens.count, 'is', 'are')} no window of {window} and "
+            "one that follows",
             "Give a longer text, or a smaller window: text@16:FILE.",
         )
     token_bytes = tokens.mean_bytes(min(samples, limit or samples) * window + 1)
@@ -272,7 +273,7 @@ def _read_tokens(wanted: _Spec, model: Model, least: int | None) -> Tokens:
     size = tokenizer.get_vocab_size()
     if logits is not None and size > logits:
         raise InputError(
-            f"{file}: {size:,} tokens, and {model.name} has {logits:,} logits",
+            f"{file}: {plural(size, 'token')}, and {model.name} has {plural(logits, 'logit')}",
             "Give the tokenizer that the model was trained with.",
         )
     return encode_file(wanted.file, tokenizer, least)
