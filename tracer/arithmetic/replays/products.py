@@ -118,9 +118,7 @@ def _samples(kernel: Kernel) -> list[sums.Sample]:
     count = _LEAST_SAMPLES
     while len(samples) < count:
         turn = len(samples)
-        if (
-            turn > 2
-        ):  # zeros tell little of the order, but alone what a sum of few terms begins with
+        if turn > 2:  # few zeros: they tell what a sum of few terms begins with, and no order
             turn = 0 if turn % 4 else 2
         inputs = kernel.draw(random, turn)
         operands = _operands(kernel, kernel.values(inputs))
