@@ -88,6 +88,34 @@ def test_the_residual_add_and_relu_are_in_the_kernel_that_bears_the_name_of_the_
     assert kernels[groups.index(trap)].name == "c2_nchwc"
 
 
+def perceptron():
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[N,16] x) => (float[N,4] y) { a = Gemm (x, w, b)  r = Relu (a)  y = MatMul (r, v) }
+    """
+    rng = np.random.default_rng(0)
+    shapes = {"w": (16, 8), "b": (8,), "v": (8, 4)}
+    weights = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    return named(parse(text, **{name: w.astype(np.float32) for name, w in weights.items()}))
+
+
+@pytest.mark.parametrize("graph", [residual, perceptron])
+def test_kernels_of_a_float16_model_have_the_nodes_of_the_float32_model(graph):
+    """Without kernels for float16, onnxruntime computes tensors of other names in float32."""
+    float32 = graph()
+    half = onnx.ModelProto.FromString(float32.SerializeToString())
+    for tensor in half.graph.initializer:
+        narrow = onnx.numpy_helper.to_array(tensor).astype(np.float16)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(narrow, tensor.name))
+    for value in (*half.graph.input, *half.graph.output):
+        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    _, expected = kernels_of(float32, "all")
+    kernels, groups = kernels_of(half, "all")
+    if not any("InsertedPrecisionFreeCast" in kernel.name for kernel in kernels):
+        pytest.skip("this CPU has kernels for float16")
+    assert sorted(filter(None, groups)) == sorted(filter(None, expected))
+
+
 def test_a_change_of_layout_stands_for_no_node():
     kernels, groups = kernels_of(residual(), "all")
     for kernel, group in zip(kernels, groups, strict=True):
