@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.graphs import BRANCHES, parse, quantised, residual
+from tests.graphs import BRANCHES, in_float16, parse, quantised, residual
 from tracer.analyzers.attribution import attribute
 from tracer.containment.activity import silent
 from tracer.executors.onnxruntime import calibration
@@ -103,14 +103,8 @@ def perceptron():
 def test_kernels_of_a_float16_model_have_the_nodes_of_the_float32_model(graph):
     """Without kernels for float16, onnxruntime computes tensors of other names in float32."""
     float32 = graph()
-    half = onnx.ModelProto.FromString(float32.SerializeToString())
-    for tensor in half.graph.initializer:
-        narrow = onnx.numpy_helper.to_array(tensor).astype(np.float16)
-        tensor.CopyFrom(onnx.numpy_helper.from_array(narrow, tensor.name))
-    for value in (*half.graph.input, *half.graph.output):
-        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
     _, expected = kernels_of(float32, "all")
-    kernels, groups = kernels_of(half, "all")
+    kernels, groups = kernels_of(in_float16(float32), "all")
     if not any("InsertedPrecisionFreeCast" in kernel.name for kernel in kernels):
         pytest.skip("this CPU has kernels for float16")
     assert sorted(filter(None, groups)) == sorted(filter(None, expected))
