@@ -71,6 +71,7 @@ class _Number(click.ParamType[Any]):
     def __init__(self, name: str, allowed: click.ParamType[Any]) -> None:
         self.name = name
         self._allowed = allowed
+        allowed.name = "integer" if isinstance(allowed, click.IntRange) else f"number of {name}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the number."""
