@@ -416,10 +416,10 @@ class LayerComparison:
             if p.is_certain or p not in doubtable or differences.agree(p.first, p.second)
         ]  # fmt: skip
         kept, own, obstacle = likely, None, ""
-        if any(map(self._is_rounded_first, pairs)):
-            obstacle = (
-                f"layers are not run on the values of {self._first.label}: its floats are narrower"
-            )
+        first, second = self._first.by_node, self._second.by_node
+        of_both = [(first[pair.first], second[pair.second]) for pair in pairs]
+        if any(in_type_of(a, b) is not a and a.itemsize < b.itemsize for a, b in of_both):
+            obstacle = f"{self._first.label} has narrower floats: layers are not run on its values"
         elif is_isolated:
             try:
                 kept, own = self._isolated(pairs, likely, doubtable)
@@ -484,11 +484,6 @@ class LayerComparison:
         )
         Interpreter(self._model, observers=[isolation], late_kernels=True).run(None, self._feeds)
         return isolation.differences
-
-    def _is_rounded_first(self, pair: TensorPair) -> bool:
-        """Returns whether the first model has narrower floats, and so other weights."""
-        first, second = self._first.by_node[pair.first], self._second.by_node[pair.second]
-        return in_type_of(first, second) is not first and first.itemsize < second.itemsize
 
     def _is_close(self, pair: TensorPair) -> bool:
         return self._differences.are_close(pair.first, pair.second)
