@@ -146,3 +146,14 @@ def divided() -> onnx.ModelProto:
     return parse(
         body, **{n: random.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
     )
+
+
+def in_float16(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy with inputs, weights and outputs in float16."""
+    half = onnx.ModelProto.FromString(proto.SerializeToString())
+    for tensor in half.graph.initializer:
+        narrow = numpy_helper.to_array(tensor).astype(np.float16)
+        tensor.CopyFrom(numpy_helper.from_array(narrow, tensor.name))
+    for value in (*half.graph.input, *half.graph.output):
+        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    return half

@@ -62,6 +62,9 @@ _INSERTED = frozenset({"MemcpyFromHost", "MemcpyToHost", "ReorderInput", "Reorde
 MOVERS = _INSERTED | {"Cast", "Transpose"}
 """Operators that a runtime inserts to change the layout, type or device of a tensor."""
 
+_IN_FLOAT32 = "InsertedPrecisionFreeCast_"
+"""Begins the name of a float32 tensor that onnxruntime computes in the place of a float16 one."""
+
 _BEFORE_BLOCKS = "Reshape_token_"
 """Name of a Reshape that onnxruntime inserts before a Conv in the blocked layout."""
 
@@ -155,6 +158,10 @@ class Graph:
     claimed: dict[str, int] = field(default_factory=dict)
     equal: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    def maker(self, name: str) -> Node | None:
+        """Returns the node that computes a tensor of the runtime, by its name."""
+        return self.makers.get(name) or self.makers.get(name.removeprefix(_IN_FLOAT32))
+
     def survives(self, name: str) -> bool:
         """Returns whether the runtime computes a tensor under its own name and with its values."""
         return name in self.equal.get(name, ())
@@ -245,7 +252,7 @@ def _attributed(
         claimed = _claim(graph, kernel, position) if graph else []
         finished = None  # the earlier kernel of the node whose tensor this kernel completes
         if not claimed and graph is not None and not moves(kernel):
-            makers = (graph.makers[name].key for name in kernel.outputs if name in graph.makers)
+            makers = (maker.key for maker in map(graph.maker, kernel.outputs) if maker)
             finished = next((graph.claimed[key] for key in makers if key in graph.claimed), None)
         only_moves = moves(kernel) and not any(node.op_type in MOVERS for node in claimed)
         owner = flow.computed_by(position) if only_moves else position
@@ -364,7 +371,7 @@ _ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "Sigmoid", "Tanh", "Clip", "HardS
 
 def named_ends(graph: Graph, kernel: Kernel) -> Iterator[Node]:
     """Yields the last nodes of a kernel by its name and the names of its outputs."""
-    ends = distinct(graph.makers[name] for name in kernel.outputs if name in graph.makers)
+    ends = distinct(maker for maker in map(graph.maker, kernel.outputs) if maker is not None)
     if ends:
         yield from ends
     elif kernel.node in graph.by_key:
@@ -379,9 +386,9 @@ def named_ends(graph: Graph, kernel: Kernel) -> Iterator[Node]:
             if quantizer is not None:
                 yield quantizer
     elif kernel.name.endswith(_NCHWC):
-        tensor = kernel.name.removesuffix(_NCHWC)
-        if tensor in graph.makers:
-            yield from _extended(graph, kernel, graph.makers[tensor])
+        maker = graph.maker(kernel.name.removesuffix(_NCHWC))
+        if maker is not None:
+            yield from _extended(graph, kernel, maker)
 
 
 def _extended(graph: Graph, kernel: Kernel, node: Node) -> Iterator[Node]:

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.graphs import BRANCHES, parse, quantised, residual
+from tests.graphs import BRANCHES, in_float16, parse, quantised, residual
 from tracer.analyzers.attribution import attribute
 from tracer.containment.activity import silent
 from tracer.executors.onnxruntime import calibration
@@ -86,6 +86,28 @@ def test_the_residual_add_and_relu_are_in_the_kernel_that_bears_the_name_of_the_
     trap = tuple(keys[index[tensor]] for tensor in ("c2", "sum", "r2"))
     assert trap in groups
     assert kernels[groups.index(trap)].name == "c2_nchwc"
+
+
+def perceptron():
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[N,16] x) => (float[N,4] y) { a = Gemm (x, w, b)  r = Relu (a)  y = MatMul (r, v) }
+    """
+    rng = np.random.default_rng(0)
+    shapes = {"w": (16, 8), "b": (8,), "v": (8, 4)}
+    weights = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    return named(parse(text, **{name: w.astype(np.float32) for name, w in weights.items()}))
+
+
+@pytest.mark.parametrize("graph", [residual, perceptron])
+def test_kernels_of_a_float16_model_have_the_nodes_of_the_float32_model(graph):
+    """Without kernels for float16, onnxruntime computes tensors of other names in float32."""
+    float32 = graph()
+    _, expected = kernels_of(float32, "all")
+    kernels, groups = kernels_of(in_float16(float32), "all")
+    if not any("InsertedPrecisionFreeCast" in kernel.name for kernel in kernels):
+        pytest.skip("this CPU has kernels for float16")
+    assert sorted(filter(None, groups)) == sorted(filter(None, expected))
 
 
 def test_a_change_of_layout_stands_for_no_node():

@@ -162,6 +162,52 @@ def test_a_recurrent_state_has_the_batch_and_its_weights_sizes():
     assert choose(model, 3, {}).shapes["s"] == (1, 3, 5)
 
 
+STEPS_FIRST = [
+    # a layer, its weights, and the open input: its axis 0 counts steps
+    ("y, h = LSTM <hidden_size = 5> (x, w, r)", {"w": (1, 20, 7), "r": (1, 20, 5)}, "T,3,7"),
+    ("y, h = GRU <hidden_size = 5> (x, w, r)", {"w": (1, 15, 7), "r": (1, 15, 5)}, "T,3,7"),
+    ("y, h = GRU <hidden_size = 5> (x, w, r)", {"w": (1, 15, 7), "r": (1, 15, 5)}, "?,3,7"),
+    ("y = Scan <num_scan_inputs = 1, body = b (float[3,7] e) => (float[3,7] f) { f = Tanh (e) }>"
+     "(x)", {}, "T,3,7"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "weights", "dims"), STEPS_FIRST)
+def test_steps_of_a_recurrent_layer_are_no_batch(body, weights, dims):
+    proto = net(f"float[{dims}] x", body, **weights)
+    feedset = make_feeds(loading.from_proto(proto))
+    assert feedset.batch == 3
+    assert feedset.feeds["x"].shape == (128, 3, 7)
+    assert runs(proto, feedset.feeds)
+    with pytest.raises(InputError, match="the batch is 3, not 4"):
+        choose(loading.from_proto(proto), 4, {})
+
+
+def test_the_batch_of_a_recurrent_layer_is_behind_its_steps():
+    proto = net("float[T,S,7] x", *STEPS_FIRST[0][:1], **STEPS_FIRST[0][1])
+    assert choose(loading.from_proto(proto), 4, {}).shapes["x"] == (128, 4, 7)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_random_lengths_let_a_recurrent_layer_take_all_the_steps_that_are_counted(kind):
+    """onnxruntime leaves zeros behind the length of a sequence."""
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind]
+    proto = net(
+        "float[6,2,7] x, int64[2] n",
+        f"m = Cast <to = 6> (n)  y, h = {kind} <hidden_size = 5> (x, w, r, , m)",
+        w=(1, gates * 5, 7), r=(1, gates * 5, 5),
+    )  # fmt: skip
+    feeds = make_feeds(loading.from_proto(proto)).feeds
+    (y,) = ort.InferenceSession(proto.SerializeToString()).run(["y"], dict(feeds))
+    assert np.count_nonzero(y) == y.size
+
+
+def test_random_boxes_are_of_images_that_there_are():
+    body = "y = RoiAlign <output_height = 2, output_width = 2> (x, boxes, images)"
+    proto = net("float[1,3,8,8] x, float[5,4] boxes, int64[5] images", body)
+    assert runs(proto, make_feeds(loading.from_proto(proto)).feeds)
+
+
 BATCHES = [
     # inputs, and the shapes of a batch of 4: of programs that torch exports, each has own symbols
     ("int64[s10,s12] ids, int64[s86,s12] mask", {"ids": (4, 128), "mask": (4, 128)}),

@@ -66,15 +66,12 @@ class Choice(click.Choice[str]):
 
 
 class _Number(click.ParamType[Any]):
-    """A number within bounds; the help shows `name` instead of `INTEGER RANGE [x>=1]`.
+    """A number within bounds; the help shows `name` instead of `INTEGER RANGE [x>=1]`."""
 
-    Errors call it `what`.
-    """
-
-    def __init__(self, name: str, allowed: click.ParamType[Any], what: str) -> None:
+    def __init__(self, name: str, allowed: click.ParamType[Any]) -> None:
         self.name = name
         self._allowed = allowed
-        allowed.name = what
+        allowed.name = "whole number" if name == "n" else f"number of {name}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the number."""
@@ -85,14 +82,14 @@ class Count(_Number):
     """An integer from `least` to `most`."""
 
     def __init__(self, least: int = 0, most: int = LARGEST) -> None:
-        super().__init__("n", click.IntRange(least, most), "whole number")
+        super().__init__("n", click.IntRange(least, most))
 
 
 class Amount(_Number):
     """A finite number of at least 0, of the unit that `name` tells."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name, click.FloatRange(min=0), "number")
+        super().__init__(name, click.FloatRange(min=0))
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the number."""

@@ -53,6 +53,21 @@ def _demand(model: Model, node: Node, position: int) -> Mapping[int, int]:
     return {}
 
 
+def is_read_in_steps(model: Model, name: str) -> bool:
+    """Returns whether axis 0 of input `name` counts the steps of a recurrent layer or a Scan."""
+    for node, position in readers(model, ("", name)):
+        attributes = {each.name: each.i for each in node.proto.attribute}
+        if node.op_type in ("GRU", "LSTM", "RNN") and not attributes.get("layout"):
+            states = 0
+        elif node.op_type == "Scan" and "scan_input_axes" not in attributes:
+            states = len(node.inputs) - attributes["num_scan_inputs"]
+        else:
+            continue
+        if position == states or (node.op_type == "Scan" and position > states):
+            return True
+    return False
+
+
 def weight_shape(model: Model, node: Node, position: int) -> tuple[int, ...] | None:
     """Returns the shape of the stored weight that is input `position` of `node`; None for others.
 

@@ -39,8 +39,14 @@ _PASS_ON = frozenset({
 _INDEXED = {
     "Gather": {1: 0}, "GatherBlockQuantized": {1: 0}, "GatherElements": {1: 0}, "GatherND": {1: 0},
     "ScatterElements": {1: 0}, "ScatterND": {1: 0}, "EmbedLayerNormalization": {0: 2, 1: 4},
+    "RoiAlign": {2: 0},
 }  # fmt: skip
 """By operator, the input that each of its inputs of indices is an index of."""
+_LENGTHS = {
+    "GRU": (4, "layout"), "LSTM": (4, "layout"), "ReverseSequence": (1, "time_axis"),
+    "RNN": (4, "layout"),
+}  # fmt: skip
+"""By operator, the input that counts the steps of input 0, and the attribute with their axis."""
 _BLOCK = 1 << 20
 """Numbers drawn at a time; a multiple of 8, as generators draw bytes by the word."""
 
@@ -106,7 +112,7 @@ def random_arrays(model: Model, chosen: shape_inference.Shapes, seed: int) -> Fe
     Floats are uniform in [0, 1): in the domain of Sqrt and Log, and free of denormals. Raises
     InputError for inputs that are not tensors, LimitError before it draws more than the limits.
     """
-    bounds = _bounds(model, chosen)
+    ranges = _ranges(model, chosen)
     rng = np.random.default_rng(seed)
     budget = limits.in_force()
     feeds: dict[str, Any] = {}
@@ -123,19 +129,21 @@ def random_arrays(model: Model, chosen: shape_inference.Shapes, seed: int) -> Fe
             where = f"input '{value.name}' of {model.name}"
             hint = "Set smaller sizes with --batch and --dim, or give --inputs."
             raise LimitError(f"{where}: {error.what}", hint) from error
-        high = bounds.get(value.name)
-        feeds[value.name] = _draw(rng, kind.dtype, chosen[value.name], high)
+        within = ranges.get(value.name)
+        feeds[value.name] = _draw(rng, kind.dtype, chosen[value.name], within)
         budget.hold(feeds[value.name].nbytes)
     return feeds
 
 
-def _draw(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], high: int | None) -> Any:
+def _draw(
+    rng: np.random.Generator, dtype: str, shape: tuple[int, ...], within: range | None
+) -> Any:
     """Returns an array of random numbers, converted without a copy of them all."""
     if dtype == "string":
         return np.full(shape, "tracer", dtype=object)
     scalar = tensor_type.numpy_dtype(dtype)
     is_byte, is_integer = dtype in ("int8", "uint8"), dtype.startswith(("int", "uint"))
-    if dtype == "bool" or (is_integer and high is None and not is_byte):
+    if dtype == "bool" or (is_integer and within is None and not is_byte):
         return np.ones(shape, scalar)
     drawn = np.empty(shape, scalar)
     flat = drawn.reshape(-1)
@@ -144,16 +152,19 @@ def _draw(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], high: in
         if is_byte:
             info = np.iinfo(dtype)
             numbers: Any = rng.integers(info.min, info.max, part.size, dtype, endpoint=True)
+        elif is_integer and within is not None:
+            numbers = rng.integers(within.start, within.stop, part.size)
         else:
-            numbers = rng.integers(0, high, part.size) if is_integer else rng.random(part.size)
+            numbers = rng.random(part.size)
         part[...] = numbers.astype(scalar)
     return drawn
 
 
-def _bounds(model: Model, chosen: shape_inference.Shapes) -> dict[str, int]:
-    """Returns the exclusive upper bounds of inputs of indices: the sizes of their smallest tables.
+def _ranges(model: Model, chosen: shape_inference.Shapes) -> dict[str, range]:
+    """Returns what inputs of indices and lengths may be: within the smallest table, and all steps.
 
-    Other inputs have none; their integers are 1, valid as a mask, a length or a count.
+    A recurrent layer leaves out the steps behind the longest length, whose work is counted. Other
+    inputs have no range; their integers are 1, valid as a mask or a count.
     """
     kinds = tensor_type.declared_types(model.inputs)
     indices = [
@@ -166,14 +177,14 @@ def _bounds(model: Model, chosen: shape_inference.Shapes) -> dict[str, int]:
     for node in model.nodes:
         for position, name in enumerate(node.inputs):
             readers[name].append((node, position))
-    sizes = {name: min(_table_sizes(name, readers, types), default=None) for name in indices}
-    return {name: size for name, size in sizes.items() if size is not None}
+    each = {name: [*_fitting_ranges(name, readers, types)] for name in indices}
+    return {name: min(some, key=lambda range: range.stop) for name, some in each.items() if some}
 
 
-def _table_sizes(
+def _fitting_ranges(
     name: str, readers: Mapping[str, Sequence[tuple[Node, int]]], types: shape_inference.TensorTypes
-) -> Iterator[int]:
-    """Yields the sizes of what the tensor `name`, or a tensor with its values, is an index of."""
+) -> Iterator[range]:
+    """Yields what fits each node that reads the tensor `name`, or a tensor with its values."""
     visited, waiting = {name}, [name]
     while waiting:
         for node, position in readers.get(waiting.pop(), ()):
@@ -181,15 +192,17 @@ def _table_sizes(
                 new = set(node.outputs) - visited
                 visited |= new
                 waiting += new
-            table = _INDEXED.get(node.op_type, {}).get(position)
+            counter, of_axis = _LENGTHS.get(node.op_type, (None, "axis"))
+            is_length = position == counter
+            table = 0 if is_length else _INDEXED.get(node.op_type, {}).get(position)
             if table is None or table >= len(node.inputs):
                 continue
             kind = types.of(node.inputs[table], node.scope)
             shape = kind.shape if kind is not None and kind.shape else ()
-            axis = next((a.i for a in node.proto.attribute if a.name == "axis"), 0)
+            axis = next((a.i for a in node.proto.attribute if a.name == of_axis), 0)
             size = shape[axis] if -len(shape) <= axis < len(shape) else None
             if isinstance(size, int) and size > 0:
-                yield size
+                yield range(size if is_length else 0, size + is_length)
 
 
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}

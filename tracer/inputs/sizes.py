@@ -24,6 +24,8 @@ _BATCH = re.compile(r"(?i)^(n|b|bs|batch.*|.*batch(_?size)?)$")
 _OF_A_BATCH = re.compile(r"(?i)batch")
 _GENERATED = re.compile(r"^(s\d+|unk__\d+|.*_dynamic_axes_\d+)$")
 """Symbols that torch and tf2onnx make up, another one for each dimension."""
+_RANK_OF_STEPS = 3
+"""A recurrent layer reads [steps, batch, features]."""
 _MOST_DIRECTIONS = 8
 """Layers times directions that the state of a recurrent network begins with."""
 _MOST_NODES = 5_000
@@ -120,24 +122,41 @@ def sizes_of(model: Model, shapes: shape_inference.Shapes) -> dict[str, int]:
 def batch_of(model: Model, shapes: shape_inference.Shapes) -> int | None:
     """Returns the size of the batch dimension; None for a model without one."""
     declared = tensor_type.declared_shapes(model.inputs)
-    for name, axis in batch_axes(declared).items():
+    for name, axis in batch_axes(model, declared).items():
         if name in shapes and len(shapes[name]) > axis:
             return shapes[name][axis]
-    first = next((s for name, s in shapes.items() if len(declared.get(name, ())) > 1), None)
-    return first[0] if first else None
+    leads = leading_axes(model, declared)
+    return next(
+        (s[leads[name]] for name, s in shapes.items() if len(declared.get(name, ())) > 1), None
+    )
 
 
-def batch_axes(declared: Declared) -> dict[str, int]:
+def leading_axes(model: Model, declared: Declared) -> dict[str, int]:
+    """Returns the axis of each input that may count samples: 0, or 1 where steps come first."""
+    return {
+        name: int(len(shape) == _RANK_OF_STEPS and demands.is_read_in_steps(model, name))
+        for name, shape in declared.items()
+    }
+
+
+def batch_axes(model: Model, declared: Declared) -> dict[str, int]:
     """Returns the batch axis of each input that has one.
 
     The batch is a symbol named like a batch, else the first leading symbol, and further ones like
-    it: exporters give each input symbols of its own. An unnamed axis 0 also counts as batch, and
-    beside such inputs the unnamed axis 1 of a recurrent state.
+    it: exporters give each input symbols of its own. An unnamed leading axis also counts as batch,
+    and beside such inputs the unnamed axis 1 of a recurrent state.
     """
+    leads = leading_axes(model, declared)
     symbols = [d for shape in declared.values() for d in shape if isinstance(d, str)]
-    leading = [d for shape in declared.values() for d in shape[:1] if isinstance(d, str)]
+    dims = [declared[name][axis] for name, axis in leads.items() if declared[name]]
+    leading = [dim for dim in dims if isinstance(dim, str)]
     batches = {*[*filter(_BATCH.match, symbols), *leading][:1]}
-    inner = {d for shape in declared.values() for d in shape[int(len(shape) > 1) :]}
+    inner = {
+        d
+        for name, shape in declared.items()
+        for axis, d in enumerate(shape)
+        if axis != leads[name] or len(shape) == 1
+    }
     for alike in (_GENERATED, _OF_A_BATCH):
         if any(map(alike.search, batches)):
             batches.update(each for each in leading if alike.search(each) and each not in inner)
@@ -146,8 +165,8 @@ def batch_axes(declared: Declared) -> dict[str, int]:
         batch = next((axis for axis, dim in enumerate(shape) if dim in batches), None)
         if batch is not None:
             axes[name] = batch
-        elif shape and shape[0] is None:
-            axes[name] = 0
+        elif shape and shape[leads[name]] is None:
+            axes[name] = leads[name]
     for name, shape in declared.items() if axes else ():
         match shape:  # of a recurrent network; without a batch elsewhere it may be [1, time, ...]
             case (int(first), None, _) if first <= _MOST_DIRECTIONS:
@@ -190,10 +209,11 @@ class _Freedom:
         """Raises the errors of `choices`."""
         declared = _with_ranks(model, dims)
         fixed = _given_sizes(model, declared, dims)
-        axes = batch_axes(declared)
+        axes = batch_axes(model, declared)
         batches = {label(declared, name, axis) for name, axis in axes.items()}
         if batch is not None:
-            leading = {shape[0] for shape in declared.values() if len(shape) > 1}
+            leads = leading_axes(model, declared)
+            leading = {declared[name][at] for name, at in leads.items() if len(declared[name]) > 1}
             if not axes and leading != {batch}:
                 sizes = ", ".join(str(size) for size in leading) or "absent"
                 raise InputError(

@@ -167,11 +167,15 @@ def _listing(cells: Sequence[str]) -> str:
 def ratio(end: str = "") -> Callable[[Row], str]:
     """Returns the text of a ratio to A, marked where it differs significantly from 1.
 
-    A row that one side alone has is `new`, or `gone` where that side is A.
+    A row that one side alone has is `new`, or `gone` where that side is A. A ratio to a time that
+    may be 0 is anything, and empty like its interval, unless it differs.
     """
 
     def text(row: Row) -> str:
         shown = texts.times(float(row[f"ratio{end}"]))
+        is_tested = bool(end) and not math.isnan(row[f"p{end}"])
+        if is_tested and math.isnan(row[f"ratio_low{end}"]) and not row[f"significant{end}"]:
+            return ""
         if not shown and end and not math.isnan(row[f"change_us{end}"]):
             has = str(row["on"])
             shown = "new" if "A" not in has else "" if end[1:].upper() in has else "gone"

@@ -11,6 +11,7 @@ from scipy import stats
 
 from tests.examples import at_night
 from tracer.analyzers.compare import contrast
+from tracer.analyzers.compare.views.tables import ratio
 
 
 def noise(shape, memory=0.0, seed=0):
@@ -220,6 +221,16 @@ def test_an_overhead_beyond_what_was_measured_is_not_tested():
 def test_a_time_that_may_be_nothing_has_no_bounded_ratio():
     result = contrast.contrast(contrast.Sample(1.0, 5.0, 9), contrast.Sample(2.0, 0.1, 9))
     assert math.isnan(result.low) and math.isnan(result.high)
+
+
+@pytest.mark.parametrize(("second", "shown"), [(2.0, ""), (100.0, "100*")])
+def test_a_ratio_that_nothing_bounds_is_shown_where_it_differs_alone(second, shown):
+    of = contrast.contrast(contrast.Sample(1, 1, 9), contrast.Sample(second, 1, 9))
+    assert math.isnan(of.low)
+    fields = {"ratio": of.ratio, "ratio_low": of.low, "p": of.p, "change_us": of.change}
+    row = {f"{name}_b": value for name, value in fields.items()}
+    is_different = stats.ttest_ind_from_stats(1, 10**0.5, 10, second, 10**0.5, 10).pvalue < 0.01
+    assert ratio("_b")(row | {"on": "AB", "significant_b": is_different}) == shown
 
 
 def test_what_is_systematic_is_not_averaged_away():

@@ -61,6 +61,15 @@ def test_all_times_of_a_table_have_the_unit_of_the_largest(factor, unit):
     assert f"time {unit}" in render(trace, "md").decode()
 
 
+def test_a_stalled_run_does_not_set_the_unit():
+    trace, stream = slowed(1), io.StringIO()
+    longest = trace.nodes["time_us"].idxmax()
+    stalled = trace.nodes["time_us_p95"].where(trace.nodes.index != longest, 54_321.0)
+    trace = replace(trace, nodes=trace.nodes.assign(time_us_p95=stalled))
+    show(trace, Console(file=stream, width=200), ViewOptions(top=0))
+    assert " time µs " in stream.getvalue() and " 54,321 " in stream.getvalue()
+
+
 def test_files_for_programs_keep_microseconds():
     trace = slowed(1e4)
     csv = pd.read_csv(io.BytesIO(render(trace, "csv")))

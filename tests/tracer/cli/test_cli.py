@@ -175,6 +175,8 @@ BAD = {
     "no trace": (["report", "r.trace"], 3, "r.trace: no such trace. Make one with: tracer profile"),
     "a model to show": (["report", "{m}"], 3, "is a model, which tracer report does not"),
     "bad number": (["profile", "{m}", "--runs", "0"], 2, "0 is not in the range"),
+    "no number": (["profile", "{m}", "--max-memory", "9G"], 2, "'9G' is not a valid whole number"),
+    "unit": (["profile", "{m}", "--max-seconds", "5s"], 2, "not a valid number of seconds"),
     "negative seed": (["profile", "{m}", "--seed", "-1"], 2, "-1 is not in the range"),
     "bad batch": (["profile", "{m}", "--batch", "1,x"], 2, "not a list of integers"),
     "bad dim": (["profile", "{m}", "--dim", "M"], 2, "not of the form name=value"),

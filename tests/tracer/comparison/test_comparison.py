@@ -8,10 +8,11 @@ from types import ModuleType
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 
 import tracer
-from tests.graphs import residual
+from tests.graphs import in_float16, residual
 from tracer.api import compare
 from tracer.api.compare import SideSettings, values
 from tracer.api.compare.naming import parse, with_short_labels
@@ -21,6 +22,7 @@ from tracer.errors import InputError, UsageError
 from tracer.executors.measuring import Recorder, RunTimes
 from tracer.executors.onnxruntime.feeding import PlainSession
 from tracer.graph.loading import open_model
+from tracer.inputs.request import make_feeds
 from tracer.storage import trace_file
 from tracer.support.tolerance import Tolerance
 
@@ -140,6 +142,25 @@ def test_the_interpreter_agrees_with_onnxruntime_layer_by_layer(model):
     comparison = compare.compare(sides, settings=QUICK, tolerance=Tolerance())
     assert [side.run.executor for side in comparison.sides] == ["onnxruntime", "reference"]
     assert comparison.numbers[0].first_divergence is None
+
+
+@pytest.mark.parametrize("narrow", [0, 1])
+def test_a_model_in_float16_is_compared_on_the_same_inputs(model, tmp_path, narrow):
+    """Of 16 bits, each layer differs by what float16 rounds: that is no divergence."""
+    half = str(tmp_path / "half.onnx")
+    onnx.save(in_float16(onnx.load(model)), half)
+    sides = [model, half] if narrow else [half, model]
+    comparison = compare.compare(sides, settings=QUICK, tolerance=Tolerance())
+    (numbers,) = comparison.numbers
+    assert numbers.first_divergence is None
+    x = make_feeds(open_model(sides[0])).feeds["x"]
+    types = [np.float32, np.float16] if narrow else [np.float16, np.float32]
+    results = [
+        ort.InferenceSession(side).run(None, {"x": x.astype(dtype)})[0]
+        for side, dtype in zip(sides, types, strict=True)
+    ]
+    first, second = results[0].astype(results[1].dtype).astype(np.float64), results[1]
+    assert numbers.outputs["max_abs"].tolist() == pytest.approx([np.abs(first - second).max()])
 
 
 def test_inputs_that_do_not_fit_are_a_note_and_no_failure(model, tmp_path):

@@ -48,7 +48,7 @@ from tracer.errors import ModelError, TracerError, UsageError
 from tracer.executors.eager import failing_clearly
 from tracer.exporters.records import ExportOptions, InputSpec, exporter_of
 from tracer.exporters.subject import load_source
-from tracer.graph import loading, operators
+from tracer.graph import loading, operators, tensor_type
 from tracer.graph.model import Model
 from tracer.inputs.datasets.batch import Batch
 from tracer.inputs.datasets.dataset import Dataset
@@ -186,11 +186,18 @@ def _run_side(side: LiveSide, arrays: Arrays, settings: SideSettings) -> _RunSid
 
 
 def _feeds_by_name(model: Model, arrays: Arrays) -> dict[str, Any]:
-    """Returns the arrays by input name. Raises UsageError or InputError if they do not fit."""
-    names = [value.name for value in model.inputs]
-    if len(names) != len(arrays):
-        raise UsageError(f"it takes {len(names)} inputs, not {len(arrays)}")
-    feeds = dict(zip(names, arrays, strict=True))
+    """Returns the arrays by input name, floats in the type that the model takes.
+
+    Raises UsageError or InputError if they do not fit.
+    """
+    kinds = tensor_type.declared_types(model.inputs)
+    if len(kinds) != len(arrays):
+        raise UsageError(f"it takes {len(kinds)} inputs, not {len(arrays)}")
+    feeds: dict[str, Any] = {}
+    for (name, kind), array in zip(kinds.items(), arrays, strict=True):
+        feeds[name] = array
+        if kind is not None and "float" in kind.dtype and "float" in array.dtype.name:
+            feeds[name] = array.astype(tensor_type.numpy_dtype(kind.dtype))
     check_feeds(model, feeds)
     return feeds
 
@@ -410,7 +417,11 @@ class LayerComparison:
             if p.is_certain or p not in doubtable or differences.agree(p.first, p.second)
         ]  # fmt: skip
         kept, own, obstacle = likely, None, ""
-        if is_isolated:
+        first, second = self._first.by_node, self._second.by_node
+        of_both = [(first[pair.first], second[pair.second]) for pair in pairs]
+        if any(in_type_of(a, b) is not a and a.itemsize < b.itemsize for a, b in of_both):
+            obstacle = f"{self._first.label} has narrower floats: layers are not run on its values"
+        elif is_isolated:
             try:
                 kept, own = self._isolated(pairs, likely, doubtable)
             except TracerError as error:

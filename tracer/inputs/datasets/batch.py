@@ -12,7 +12,7 @@ from tracer.errors import InputError
 from tracer.graph import tensor_type
 from tracer.graph.model import Model
 from tracer.inputs.feedset import Feeds
-from tracer.inputs.sizes import batch_axes
+from tracer.inputs.sizes import batch_axes, leading_axes
 from tracer.support.types import Array
 
 _Source = TypeVar("_Source")
@@ -159,7 +159,7 @@ class SampleLayout:
             return not lead or isinstance(lead[0], int)
 
         inputs = tensor_type.declared_shapes(model.inputs)
-        axes = batch_axes(inputs)
+        axes = batch_axes(model, inputs)
         kinds = tensor_type.declared_types(model.inputs)
         unknown = {name for name, kind in kinds.items() if kind and kind.shape is None}
         results = tensor_type.declared_types(model.graph.output).values()
@@ -167,8 +167,13 @@ class SampleLayout:
         if axes or unknown:
             cuts = set(axes.values()) <= {0} and not any(map(is_fixed, outputs))
             return cls(frozenset({*axes, *unknown} if cuts else ()))
-        leading = {shape[0] for shape in inputs.values() if len(shape) > 1}
-        if len(leading) != 1 or any(lead != tuple(leading) for lead in filter(is_fixed, outputs)):
+        leads = leading_axes(model, inputs)
+        leading = {shape[0] for name, shape in inputs.items() if len(shape) > 1}
+        if (
+            any(leads.values())
+            or len(leading) != 1
+            or any(lead != tuple(leading) for lead in filter(is_fixed, outputs))
+        ):
             return cls(frozenset())
         (batch,) = leading
         if not isinstance(batch, int) or batch < 1:
