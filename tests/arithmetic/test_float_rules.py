@@ -69,9 +69,12 @@ def test_a_product_that_is_rounded_to_many_bits_is_told_from_an_exact_one(spec):
 
 
 @pytest.mark.parametrize(
-    "spec", ["bf16(sr=3,chunk=5)", "e4m11(rz,flush,saturate,order=tiles(4x2,3))"]
-)
+    "spec",
+    ["bf16(sr=3,chunk=5)", "e4m11(rz,flush,saturate,order=tiles(4x2,3))",
+     "bf16(flush,order=tiles(2,2x4,2))", "fp32(flush,product=e4m2)"],
+)  # fmt: skip
 def test_ways_to_add_are_revealed(spec):
+    """No first level of tiles alone explains many sums; a product may hide how long sums are."""
     rule = kinds.parse(spec, Accumulator(32)).accumulator
     assert claim(float_box(rule), 24, "fp32").spec == spec
 

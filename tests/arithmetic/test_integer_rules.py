@@ -84,6 +84,9 @@ def test_random_rules_are_revealed(seed, operands, terms):
      ("u24(overflow=zero,order=chunked(8))", None, "int64", None),
      ("u25(overflow=wrap,order=sorted)", None, "int8", "u25(overflow=wrap)"),
      ("u13(overflow=zero)", None, "int8", None),
+     ("u25(order=sorted,product_bits=19)", None, "int8", "u31(product_bits=15)"),
+     ("u25(overflow=wrap,product_bits=22)", None, "int8", None),
+     ("u31(overflow=zero,order=maddubs(26),product_bits=18)", "first", "int64", None),
      ("9(overflow=zero,order=tiles(4x4:17:wrap,3x2:32))", None, "uint8/int8", None),
      ("21(overflow=wrap,order=tiles(allx8:7:symmetric),product_shift=8)", "first", "int8", None),
      ("6(overflow=symmetric,order=tree,product_shift=8,product_rounding=half-up)", None, "int64",
@@ -95,12 +98,12 @@ def test_random_rules_are_revealed(seed, operands, terms):
       "u63(product_bits=10,product_shift=8,product_rounding=floor)")],
 )  # fmt: skip
 def test_what_few_vectors_show_is_revealed(spec, place, operands, found):
-    """Only a bias shows the chunks; a narrow register nearly hides the width of a product.
+    """Only a bias shows chunks, or lanes of pairs; a narrow register hides a product's width.
 
-    Of an unsigned register, negative products tell no shift. A level may add in the last register,
-    between two that are wider, and a tile may wrap whose sums hardly ever fit the last register.
-    One unit of a product may leave a register, a bias alone one that no products leave, and a
-    negative product its own register alone.
+    Of an unsigned register, negative products tell no shift, but that it limits products. A level
+    may add in the last register, between two that are wider, and a tile may wrap whose sums hardly
+    ever fit the last register. One unit of a product may leave a register, a bias alone one that no
+    products leave, and a negative product its own register alone.
     """
     rule = accumulator(spec)
     result = claim(integer_box(rule, place), 64, operands)

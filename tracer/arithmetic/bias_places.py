@@ -118,9 +118,8 @@ def _orders(known: Accumulator, box: BlackBox, last: Register) -> Iterator[Order
 
     With a bias at its end, what term 0 adds is lost, unless another term reduces it before.
     """
-    if isinstance(known.order, Maddubs):
+    if isinstance(known.order, Maddubs) or Register(16) in _registers(known.order):
         yield from integer_search.pair_orders(box.terms)
-        return
     if not _registers(known.order):
         yield from integer_search.named_orders(box.terms)
     count = box.terms - 1

@@ -11,7 +11,7 @@ from tracer.accumulators.engine.float_arithmetic import sum_products
 from tracer.accumulators.floats import casting, compiled_sums
 from tracer.accumulators.spec.block_fma import BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator, FloatFormat, Subnormals
-from tracer.accumulators.spec.orders import Terms, Tiles
+from tracer.accumulators.spec.orders import Level, Terms, Tiles
 from tracer.arithmetic.black_box import BlackBox, Numbers
 from tracer.arithmetic.integer_search import tile_orders
 from tracer.arithmetic.kernel import LEAST_RESULTS
@@ -35,8 +35,8 @@ _TELLING = 64
 """Sums that tell two candidates apart, of which no more are tried."""
 _AT_ENDS, _LEAST_SUMS = 4000, 0.1
 """Probes at the ends of a range, and the share of their products that are the least sum."""
-_LIKELY, _FURTHER_LEVELS = 16, 2
-"""Ways to add that are tried with each format of numbers; levels of tiles on top of the first."""
+_LIKELY, _LEVELS = 16, 3
+"""Ways to add that are tried with each format of numbers; levels of tiles that masks tell."""
 _FEW = 40
 """Probes that a candidate meets first."""
 _REPEATS = 4
@@ -173,25 +173,52 @@ class Probes:
 def likely_ways(
     probes: Probes, like: FloatAccumulator, ways: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Returns the ways in which an accumulator explains most sums, and tiles of further levels.
+    """Returns the ways in which an accumulator explains most sums, and tiles that masks tell."""
+    likely = sorted(ways, key=lambda way: -probes.share(replace(like, **way)))[:_LIKELY]
+    alone = [frozenset([term]) for term in range(probes.box.terms)]
+    meetings = _find_meetings(probes, like)
+    return likely + [{"order": each} for each in (_tiles(meetings, alone) if meetings else ())]
 
-    Each level of tiles is on top of the one that explains most.
+
+def _find_meetings(probes: Probes, like: FloatAccumulator) -> list[frozenset[int]]:
+    """Returns for each term which are added to term 0 until it is; nothing if masks do not fit.
+
+    Term 0 and the other one cancel. A small one is rounded where it is added to either alone.
     """
+    box, form = probes.box, like.format
+    powers = np.arange(form.largest_exponent, form.least_exponent, -1)
+    pairs = np.ldexp([1, 1.25], np.column_stack([powers, powers - form.fraction_bits]))
+    alone = emulated(like, pairs.reshape(-1, 1), np.ones((pairs.size, 1))).reshape(pairs.shape)
+    fits = are_operands(box, pairs, np.ones_like(pairs)) & (alone == pairs).all(1)
+    meetings, one = [], np.ones((box.terms, box.terms))
+    for term in range(box.terms if fits.any() else 0):
+        large, small = pairs[fits][0]
+        values = np.diag(one[0] * small)
+        values[:, [0, term]] = large, -large
+        meetings.append(frozenset(np.flatnonzero(box.sums(values, one) != small).tolist()))
+    return meetings
 
-    def best(some: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return sorted(some, key=lambda way: -probes.share(replace(like, **way)))[:_LIKELY]
 
-    found = newest = best(ways)
-    for _ in range(_FURTHER_LEVELS):
-        tiles = [way["order"] for way in newest if isinstance(way.get("order"), Tiles)]
-        if not tiles:
-            break
-        levels = tiles[0].levels
-        stages = tiles[0].stages(Terms(probes.box.terms))
-        further = tile_orders(len(stages[len(levels) - 1].groups), 1)
-        newest = best([{"order": Tiles((*levels, *order.levels))} for order in further])
-        found = [*found, *newest]
-    return found
+def _tiles(
+    meetings: list[frozenset[int]], sums: list[frozenset[int]], levels: tuple[Level, ...] = ()
+) -> Iterator[Tiles]:
+    """Yields tiles with further levels on top of `sums` of these terms, that explain meetings."""
+
+    def agrees(row: list[int]) -> bool:
+        part = sums[row[0]]
+        for k in row[1:]:
+            part |= sums[k]
+            if any(meetings[term] != part for term in sums[k]):
+                return False
+        return True
+
+    if levels and agrees([*range(len(sums))]):
+        yield Tiles(levels)
+    for tile in tile_orders(len(sums), 1) if len(levels) < _LEVELS else ():
+        rows = [row[row >= 0].tolist() for row in tile.levels[0].groups(len(sums))]
+        if agrees(rows[0]):
+            joined = [frozenset[int]().union(*(sums[k] for k in row)) for row in rows]
+            yield from _tiles(meetings, joined, (*levels, *tile.levels))
 
 
 def _rivals(candidate: FloatAccumulator) -> Iterator[FloatAccumulator]:

@@ -293,8 +293,10 @@ def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
         if result is not None and keeps_more:
             with suppress(NotKnown):
                 return reveal_tree(box, random, np.float32, result)
-    blocks = iter(()) if is_single else _blocks(probes, fraction)
-    candidates: Iterator[float_probes.Candidate] = chain(_accumulators(probes, fraction), blocks)
+    candidates: Iterator[float_probes.Candidate] = _accumulators(probes, fraction)
+    if not is_single:  # products of a narrow range may hide bits of fraction
+        further = _accumulators(probes, float_probes.SINGLE_FRACTION)
+        candidates = chain(candidates, _blocks(probes, fraction), further)
     for candidate in candidates:
         if probes.verifies(candidate):
             return Finding.of(candidate, box.terms)

@@ -263,17 +263,17 @@ def find_limits(box: BlackBox, rule: ProductRule) -> Limits | None:
     return Limits(tuple(registers), _shared(box, rule, term, members) if count > 1 else None)
 
 
-def _limits_below(box: BlackBox, rule: ProductRule) -> Limits | None:
-    """Returns the unsigned registers that sums leave at 0 alone; None where products alone do."""
-    products = np.zeros((2, box.terms), np.int64)
-    products[0, 0] = products[1] = -1 << rule.shift
-    output, of_all = box.of_products(products)[0].tolist()
-    if of_all.bit_length() > output.bit_length():  # their register is no longer that of a sum
-        return None
+def _limits_below(box: BlackBox, rule: ProductRule) -> Limits:
+    """Returns the unsigned registers that sums leave at 0 alone.
+
+    One that wraps holds the sums of any number of products that are -1, or of their remainders.
+    """
+    products = np.tril(np.full((box.terms, box.terms), -1 << rule.shift))
+    most = int(box.of_products(products)[0].max())
     bits = _usual_width(box) - 1
     registers = [each for each in registers_of([bits], True) if each.unsigned]
-    if output > 0:
-        registers = [Register(output.bit_length(), "wrap", True)]
+    if most > 0:
+        registers = [Register(most.bit_length(), "wrap", True)]
     return Limits(tuple(registers), frozenset(range(box.terms)))
 
 
@@ -385,9 +385,7 @@ def _families(search: Search, rule: ProductRule, limits: Limits | None) -> Itera
     if rule.bits is not None:
         widths.append(max(rule.bits - rule.shift - rule.is_unsigned, NARROWEST))
     if limits is None:  # products alone may overflow, as the accumulator would
-        outer = registers_of([wide - rule.is_unsigned], rule.is_unsigned)
-        outer = outer if rule.bits or rule.is_unsigned else outer[:1]
-        yield Family(Sequential(), outer, widths)
+        yield Family(Sequential(), registers_of([wide])[: None if rule.bits else 1], widths)
         return
     widths = list(dict.fromkeys([*widths, *_hidden_widths(box, rule, limits)]))
     least = limits.registers[0].bits
@@ -449,11 +447,18 @@ def _hidden_widths(box: BlackBox, rule: ProductRule, limits: Limits) -> Iterator
     """Yields widths of a product that a narrower register limits, or that becomes 0 beyond it.
 
     A product that becomes 0 leaves the sum as it is; a sum that does loses the terms before. A
-    product that a register limits changes once more, beyond the width of a product.
+    product that a register limits changes once more, beyond the width of a product. An unsigned
+    product that is negative takes nothing from another one, or wraps.
     """
     largest = box.largest_product
     bits = np.arange(NARROWEST + rule.shift, largest.bit_length() + 1)
     small = 1 << rule.shift
+    if rule.is_unsigned and rule.bits is None:
+        rows = np.eye(box.terms, dtype=np.int64) * -small
+        rows[1:, 0] = 2 * small
+        alone, *others = box.of_products(rows)[0].tolist()
+        if alone > 0 or all(each == 2 * small for each in others):
+            yield (alone or largest).bit_length() - rule.shift
     if any(each.overflow == "zero" for each in (*limits.registers, *limits.outer)):
         rows = np.full((2 * len(bits), box.terms), small, np.int64)
         rows[::2, 1] = rows[1::2, -1] = (1 << bits) - small
