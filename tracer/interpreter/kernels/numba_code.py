@@ -72,7 +72,22 @@ def task_code(function: Callable[..., Any]) -> tuple[str, bytes]:
     return _machine_code(_with_numba(function))
 
 
+@cache
+def _load_arrays() -> None:
+    """Loads numba's arrays without scipy, whose BLAS they ask for: no kernel calls it.
+
+    It takes a quarter of a second. Code that calls it asks again.
+    """
+    linalg: Any = importlib.import_module("numba.np.linalg")
+    asking, linalg.ensure_blas = linalg.ensure_blas, lambda: None
+    try:
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        linalg.ensure_blas = asking
+
+
 def _machine_code(function: Callable[..., Any]) -> tuple[str, bytes]:
+    _load_arrays()
     made: Any = _njit(types.void(_WORDS, types.int64))(function)
     (compiled,) = made.overloads.values()
     module = compiled.library._final_module
