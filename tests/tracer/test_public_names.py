@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -121,3 +122,14 @@ def test_the_options_of_a_what_if_are_still_known_by_their_old_names():
     with pytest.warns(DeprecationWarning, match="Options is now WhatIfOptions"):
         old = options.Options(budget=0.5, limit=10)
     assert old == options.WhatIfOptions(accuracy_budget=0.5, limit=10)
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "record"),
+    [("profile", "limit", "inputs=tracer.Samples(limit=…)"),
+     ("interpret", "data", "inputs=tracer.Samples(…)"),
+     ("export", "force", "options=tracer.ExportOptions(force=…)")],
+)  # fmt: skip
+def test_an_argument_of_a_record_is_told_by_a_name_that_there_is(function, name, record):
+    with pytest.raises(TypeError, match=re.escape(f"'{name}'. Give {record}")):
+        getattr(tracer, function)("net.onnx", **{name: 1})

@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import re
 import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, cast
@@ -225,13 +226,17 @@ def file_of(data: Data) -> str | Path:
 
 
 def _hint(record: Any, unknown: Iterable[str]) -> str:
-    """Returns which argument was meant: one of a similar name, or a record with such a field."""
+    """Returns which argument was meant: one of a similar name, or a public record that it is in."""
+    package = importlib.import_module("tracer")
     for name in unknown:
         for each in fields(record):
             part: Any = each.metadata.get("part")
-            names = () if part is None else (own.name for own in fields(part))
-            if name in names and not part.__name__.startswith("_"):
-                return f"Give {each.name}=tracer.{part.__name__}({name}=…)"
+            if part is None or name not in (own.name for own in fields(part)):
+                continue
+            for word in set(re.findall(r"\w+", str(each.type))).intersection(package.__all__):
+                public = getattr(package, word)
+                known = is_dataclass(public) and name in (own.name for own in fields(public))
+                return f"Give {each.name}=tracer.{word}({f'{name}=' if known else ''}…)"
         return suggest(name, (each.name for each in fields(record)))
     return ""
 
