@@ -85,9 +85,8 @@ def layer_table(
         for name, figure in _FIGURES.items():
             columns[f"{name}_{end}"] = [getattr(each, figure) for each in compared]
         columns[f"p_{end}"] = adjusted
-        columns[f"significant_{end}"] = [
-            p < contrast.LEVEL for p in adjusted
-        ]  # NaN is not significant
+        # NaN is not significant
+        columns[f"significant_{end}"] = [p < contrast.LEVEL for p in adjusted]
     comparison = pd.DataFrame(columns)
     changes = [f"change_us_{letter(index)}" for index in range(1, len(sides))]
     order = comparison[changes].abs().max(axis=1).sort_values(ascending=False, kind="stable")

@@ -179,10 +179,6 @@ class Helper:
     signatures: tuple[Signature, ...]
     options: dict[str, Any]
 
-    def __call__(self, *_: Any) -> Any:
-        """Raises TypeError: compiled code alone calls it."""
-        raise TypeError(f"{self.function.__qualname__} is called by compiled code")
-
 
 @dataclass(frozen=True, eq=False)
 class Emitted:
@@ -190,10 +186,6 @@ class Emitted:
     a signature of numba and what writes LLVM code."""
 
     function: Callable[..., Any]
-
-    def __call__(self, *_: Any) -> Any:
-        """Raises TypeError: compiled code alone calls it."""
-        raise TypeError(f"{self.function.__qualname__} is called by compiled code")
 
 
 @dataclass(frozen=True, eq=False)

@@ -209,13 +209,13 @@ class _Words:
 
     def read(self, kind: Kind) -> Any:
         """Reads a value."""
-        context, b, numba_type = self._context, self._builder, _type(kind)
+        context, b, wanted = self._context, self._builder, _type(kind)
         match kind:
             case Tuple():
-                return context.make_tuple(b, numba_type, [*map(self.read, kind.members)])
+                return context.make_tuple(b, wanted, [*map(self.read, kind.members)])
             case Array():
-                return self._read_array(kind, numba_type)
-        word, wanted = b.load(self._place()), _type(kind)
+                return self._read_array(kind, wanted)
+        word = b.load(self._place())
         if isinstance(wanted, types.Float):
             return context.cast(b, b.bitcast(word, ir.DoubleType()), types.float64, wanted)
         return context.cast(b, word, types.int64, wanted)

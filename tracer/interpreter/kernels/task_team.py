@@ -27,6 +27,8 @@ whether it must be woken."""
 _PATIENCE = 4000
 """Pauses before a helper sleeps: 50 to 200 us, the time to wake, or of Python between nodes."""
 _I64, _I32 = ir.IntType(64), ir.IntType(32)
+_of_team = task(fits=lambda count: True)
+"""Marks a function of the words of a team."""
 
 
 def words(helpers: int) -> int:
@@ -96,7 +98,7 @@ def _pause(typingctx: Any) -> Any:
     return types.void(), code
 
 
-@task(fits=lambda count: True)
+@_of_team
 def run_alone(words: Any, _: int) -> None:
     """Computes all blocks of a task in this thread; its words are as those of a team begin."""
     for block in range(words[COUNT]):
@@ -114,13 +116,13 @@ def _drain(words: Any) -> None:
             _exchange(words, FAILED, 1)
 
 
-@task(fits=lambda count: True)
+@_of_team
 def drain(words: Any, _: int) -> None:
     """Computes blocks of the open task until none is left."""
     _drain(words)
 
 
-@task(fits=lambda count: True)
+@_of_team
 def begin(words: Any, _: int) -> None:
     """Opens the task; helpers that are awake begin."""
     _exchange(words, FAILED, 0)
@@ -128,14 +130,14 @@ def begin(words: Any, _: int) -> None:
     _exchange(words, _OPEN, 1)
 
 
-@task(fits=lambda count: True)
+@_of_team
 def wake(words: Any, parked: int) -> None:
     """Tells in the next word whether the helper must be woken; marks it awake."""
     is_asleep = _load(words, parked) != 0 and _exchange(words, parked, 0) != 0
     words[parked + 1] = is_asleep
 
 
-@task(fits=lambda count: True)
+@_of_team
 def close(words: Any, _: int) -> None:
     """Closes the task, and waits for helpers that are still computing."""
     _exchange(words, _OPEN, 0)
@@ -149,7 +151,7 @@ def _waiting(words: Any) -> bool:
     return _load(words, _OPEN) != 0 and _load(words, _NEXT) < _load(words, COUNT)
 
 
-@task(fits=lambda count: True)
+@_of_team
 def serve(words: Any, parked: int) -> None:
     """Helps with tasks as they open; returns, to sleep, after a while without one."""
     quiet = 0
