@@ -111,6 +111,37 @@ def test_what_few_vectors_show_is_revealed(spec, place, operands, found):
     assert differ(rule, result, 1, place) == 0
 
 
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize(
+    ("spec", "place", "operands"),
+    [("20(order=tiles(4x4,8x8:17:wrap,5:11),product_bits=6)", None, "int8"),
+     ("20(overflow=wrap,order=tiles(allx8:16,2:22:wrap,1:12))", "last", "int8"),
+     ("30(overflow=wrap,order=tiles(4:12:wrap,5x2,5:5))", "last", "int8"),
+     ("7(overflow=wrap,order=maddubs(19),product_shift=5,product_rounding=stochastic(20))", "last",
+      "int8"),
+     ("8(overflow=wrap,order=maddubs(32),product_shift=7,product_rounding=truncate)", "after",
+      "int64"),
+     ("20(overflow=symmetric,order=maddubs(12))", None, "int8"),
+     ("9(order=tree,product_bits=9,product_shift=1,product_rounding=stochastic(77))", None,
+      "int64"),
+     ("11(overflow=wrap,order=tiles(16:24:wrap,3x4:14:zero))", "last", "int64"),
+     ("17(order=maddubs(29),product_bits=5,product_shift=4,product_rounding=floor)", "first",
+      "int64"),
+     ("7(order=tiles(4:21:zero,3x4:4:zero),product_bits=6)", "after", "int8")],
+)  # fmt: skip
+def test_what_one_register_hides_of_another_is_told(spec, place, operands):
+    """Terms of one register need no stride; a bias needs the last one alone to hold it.
+
+    Products that round at random may look fixed at one term, and fixed ones random in a register
+    that wraps; lanes show in sums that nearly leave the last register, a width of products where
+    two of them cancel first.
+    """
+    rule = accumulator(spec)
+    result = claim(integer_box(rule, place), 64, operands)
+    assert result.is_known, result.reason
+    assert differ(rule, result, 1, place) == 0, result.spec
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "spec",

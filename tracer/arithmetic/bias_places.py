@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import get_args
 
 import numpy as np
@@ -16,12 +17,13 @@ from tracer.accumulators.spec import NARROWEST, WIDEST, Bias, Register, kinds
 from tracer.accumulators.spec.accumulator import Accumulator, AnyAccumulator
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma
 from tracer.accumulators.spec.float_accumulator import FloatAccumulator, FloatFormat, float_format
-from tracer.accumulators.spec.orders import Chunked, Maddubs, Order, Tiles
+from tracer.accumulators.spec.orders import Chunked, Level, Order, Sequential, Tiles
 from tracer.arithmetic import float_probes, float_rules, integer_search, trees
 from tracer.arithmetic.black_box import BlackBox, Finding, words
 from tracer.arithmetic.black_box import facts as facts_of
 from tracer.arithmetic.float_probes import CHUNK, emulated
 from tracer.arithmetic.integer_rules import ProductRule
+from tracer.arithmetic.integer_search import Choice, Family
 from tracer.arithmetic.kernel import LEAST_RESULTS, Facts, NotKnown
 from tracer.errors import UsageError
 from tracer.support.types import Array
@@ -72,11 +74,14 @@ def _find_in_integers(
     is_kept = np.arange(LEAST_RESULTS)[:, None] % box.terms == np.arange(box.terms)
     single = search.run(left * is_kept, right, bias)  # has no order, and tells the last register
     every = integer_search.registers_of(range(NARROWEST, WIDEST), known.is_unsigned)
-    last = integer_search.last_register(known)
-    likely = last, replace(last, bits=WIDEST - known.is_unsigned)
+    own_last = integer_search.last_register(known)
+    likely = own_last, replace(own_last, bits=WIDEST - known.is_unsigned)
     every, lasts = list(dict.fromkeys([*likely, *every])), []
-    for place in get_args(Bias):
-        family = _family(known, known.order, every, place)
+    levels = known.order.levels if isinstance(known.order, Tiles) else ()
+    named = tuple(replace(each, register=each.register or own_last) for each in levels)
+    forms = [known.order, Tiles(named)] if named else [known.order]
+    for order, place in product(forms, get_args(Bias)):
+        family = _family(known, order, every, place)
         equal = search.count_equal(family, np.arange(len(every)), single)
         lasts.append([every[k] for k in np.flatnonzero(equal == LEAST_RESULTS)])
         own = search.find(iter([replace(family, outer=lasts[-1])]))
@@ -86,26 +91,33 @@ def _find_in_integers(
         integer_search.sums_of(known, left, right) + bias, box.sums(left, right, bias)
     ):
         return "after the sum, in more bits", None
+    if named or isinstance(known.order, Sequential):  # the sum ends before the bias is added
+        family = _family(known, Tiles((*named, Level(None, own_last))), every, "first")
+        own = search.find(iter([family]))
+        if own is not None:
+            return "first", own
     for last in lasts[0]:
         if last.overflow != "wrap" and last.bits - 1 <= widest:
             search.bias = last.bits - 1
             orders = _orders(known, box, last)
-            own = search.find(_family(known, each, [last], "first") for each in orders)
+            some: list[Choice] = [None, *_registers(known.order)]
+            own = search.find(
+                Family(
+                    each, [last], (known.product_bits,),
+                    (some,) * (len(each.levels) if isinstance(each, Tiles) else 0),
+                )
+                for each in orders
+            )  # fmt: skip
             if own is not None:
                 return "first", own
     return None, None
 
 
-def _family(
-    known: Accumulator, order: Order, registers: Sequence[Register], place: Bias
-) -> integer_search.Family:
-    """Returns accumulators in an order, whose levels have any register of the known order."""
-    own = order.levels if isinstance(order, Tiles) else ()
-    if order is known.order:
-        levels = [[level.register] for level in own]
-    else:
-        levels = [[None, *_registers(known.order)]] * len(own)
-    return integer_search.Family(order, registers, (known.product_bits,), tuple(levels), place)
+def _family(known: Accumulator, order: Order, last: Sequence[Register], place: Bias) -> Family:
+    """Returns accumulators in an order with any of the last registers."""
+    levels = order.levels if isinstance(order, Tiles) else ()
+    choices = tuple([level.register] for level in levels)
+    return Family(order, last, (known.product_bits,), choices, place)
 
 
 def _registers(order: Order) -> list[Register]:
@@ -118,8 +130,7 @@ def _orders(known: Accumulator, box: BlackBox, last: Register) -> Iterator[Order
 
     With a bias at its end, what term 0 adds is lost, unless another term reduces it before.
     """
-    if isinstance(known.order, Maddubs) or Register(16) in _registers(known.order):
-        yield from integer_search.pair_orders(box.terms)
+    yield from integer_search.pair_orders(box.terms)
     if not _registers(known.order):
         yield from integer_search.named_orders(box.terms)
     count = box.terms - 1

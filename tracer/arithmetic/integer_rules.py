@@ -5,7 +5,7 @@ largest ones, in every stride, tell the narrowest register, what it does beyond 
 terms share it. The accumulators that are left are tried on random vectors, the simplest first.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import get_args
@@ -32,6 +32,8 @@ _ROUNDINGS = tuple(name for name in get_args(RoundingName) if name != "stochasti
 _MOST_SHIFT = 32
 _SEEDS = 1 << 12
 """Seeds of stochastic rounding that are tried."""
+_FEW_UNITS = 16
+"""Units, of both signs, within which products that are rounded at random fit no fixed rounding."""
 _MOST_ROUNDINGS = 8
 """Roundings of products that are tried, of those that explain the products equally."""
 _USUAL = (32, 64)
@@ -117,8 +119,9 @@ def reveal(box: BlackBox, random: np.random.Generator) -> Finding:
         elif narrow[0].range[1] < box.largest_product:  # else no term alone leaves it
             shared = _shared_before(box, rules[0], narrow[0])
             limits = replace(limits, shared=shared, outer=narrow)
-            bits = _product_bits_before(box, rules[0], narrow[0], max(shared))
-            rules = [replace(rule, bits=bits) for rule in rules]
+            width = _width_of_parts(box, rules[0], shared)
+            if width is not None:
+                rules = [replace(rule, bits=width + rule.shift) for rule in rules]
     reason = ""
     for rule in rules[:_MOST_ROUNDINGS]:
         search = _search(box, random, rule, limits)
@@ -144,15 +147,17 @@ def _search(
 
 
 def find_product_rules(box: BlackBox, last: Register | None = None) -> list[ProductRule]:
-    """Returns the ways in which products may be rounded, as single products at term 0 tell.
+    """Returns the ways in which products may be rounded, as single products tell.
 
+    They are at one term after the other: what rounds at random is as good as fixed at a single one.
     `last` is the last register, if it wraps.
     """
     values = _ladder(box)
     rows = np.zeros((len(values), box.terms), np.int64)
-    rows[:, 0] = values
+    places = np.arange(len(values))
+    rows[places, places % box.terms] = values
     outputs, actual = box.of_products(rows)
-    values, order = np.unique(actual[:, 0], return_index=True)
+    values, order = np.unique(actual.sum(1), return_index=True)
     outputs = outputs[order]
     rules = [(0, Rounding())]
     rules += [(shift, Rounding(name)) for shift in range(1, _MOST_SHIFT + 1) for name in _ROUNDINGS]
@@ -161,7 +166,7 @@ def find_product_rules(box: BlackBox, last: Register | None = None) -> list[Prod
     drawn = [_product_rule(values, outputs, shift, None, last) for shift in shifts]
     longest = max(each.up + each.down for each in found)
     at_random = max(drawn, key=lambda rule: rule.up + rule.down)
-    if at_random.up + at_random.down > 2 * longest:
+    if 2 * longest < min(at_random.up + at_random.down, 2 * _FEW_UNITS << at_random.shift):
         return [replace(at_random, rounding=_find_seed(box, at_random))]
     limits = outputs.min(), outputs.max()  # where the narrowest register may saturate
     terms = [(rule, np.clip(rule.apply(values), *limits)) for rule in found if outputs.any()]
@@ -215,8 +220,8 @@ def _product_rule(
 def _find_seed(box: BlackBox, rule: ProductRule) -> Rounding:
     """Returns the stochastic rounding that explains single products. Raises NotKnown."""
     products = np.zeros((min(box.terms, 48), box.terms), np.int64)
-    values = np.resize(np.arange(1, min(rule.up, 1 << rule.shift + 2)), len(products))
-    np.fill_diagonal(products, values)
+    most = max(rule.up >> rule.shift, 1) << rule.shift  # what rounds up to it stays in its register
+    np.fill_diagonal(products, np.arange(1, min(most, 4 << rule.shift)))
     outputs, actual = box.of_products(products)
     for seed in range(_SEEDS):
         rounding = Rounding("stochastic", seed)
@@ -231,17 +236,21 @@ def _find_seed(box: BlackBox, rule: ProductRule) -> Rounding:
 def find_limits(box: BlackBox, rule: ProductRule) -> Limits | None:
     """Returns the registers that sums of the largest products leave; None if they leave none.
 
-    The register of any level that has term 0 has the first terms of some stride.
+    The register of most levels that has term 0 has the first terms of some stride; and the fewest
+    of all terms that overflow share one.
     """
     every = np.arange(box.terms)
     strides = range(1, max(box.terms // 2, 1) + 1)
-    orders = [np.argsort(every % stride != 0, kind="stable") for stride in strides]
+    by_stride = [np.argsort(every % stride != 0, kind="stable") for stride in strides]
     found: dict[Register, tuple[int, int, Array]] = {}
     by_sign = []
     terms = np.array([rule.up, -rule.down])
+    if rule.last is not None:  # multiples of its range are 0 in it, as what a narrower one drops
+        terms -= np.sign(terms) << rule.shift
     if rule.bits is not None and not rule.apply(terms).any():  # one unit is too much
         terms = np.array([1, -1]) << rule.shift
     for term in filter(None, terms.tolist()):
+        orders = [*by_stride, _fewest_first(box, rule, term)]
         outputs, counts = _least_counts(box, rule, term, orders)
         seen: dict[Register, tuple[int, int, Array]] = {}
         for order, count, output in zip(orders, counts, outputs, strict=True):
@@ -286,6 +295,17 @@ def _sums_of(
         product[row] = term
     outputs, actual = box.of_products(products)
     return outputs, rule.wrapped(rule.apply(actual).sum(1))
+
+
+def _fewest_first(box: BlackBox, rule: ProductRule, term: int) -> Array:
+    """Returns all terms, first the fewest that overflow: without any one of them none do."""
+    every = np.arange(box.terms)
+    fewest = every
+    for place in reversed(every.tolist()):
+        outputs, exact = _sums_of(box, rule, term, [fewest[fewest != place]])
+        if outputs[0] != exact[0]:
+            fewest = fewest[fewest != place]
+    return np.concatenate([fewest, np.setdiff1d(every, fewest)])
 
 
 def _least_counts(
@@ -344,25 +364,6 @@ def _shared_before(box: BlackBox, rule: ProductRule, last: Register) -> frozense
     return frozenset([0, *others.tolist()])
 
 
-def _product_bits_before(
-    box: BlackBox, rule: ProductRule, last: Register, other: int
-) -> int | None:
-    """Returns the width of the narrowest register that a product meets before the last one.
-
-    Terms 0 and `other`, which nearly cancel, add up before the last register.
-    """
-    rest = 1 << max(last.bits - 3, rule.shift)
-    largest = box.largest_product
-    products = np.zeros((max((largest // rest).bit_length(), 1), box.terms), np.int64)
-    products[:, 0] = rest << np.arange(len(products))
-    products[:, other] = rest - products[:, 0]
-    outputs, actual = box.of_products(products)
-    exact = rule.apply(actual).sum(1)
-    low, high = last.range
-    wrong = np.flatnonzero((outputs != exact) & (exact >= low) & (exact <= high))
-    return int(needed(actual[wrong[:1], 0])[0]) - 1 if len(wrong) and other else rule.bits
-
-
 def _sum_bits(box: BlackBox) -> int:
     """Returns the width of a register that no sum of two sums leaves."""
     return int(needed(np.array([2 * box.terms * box.largest_product]))[0])
@@ -392,15 +393,18 @@ def _families(search: Search, rule: ProductRule, limits: Limits | None) -> Itera
     every = registers_of(range(least, most + 1), rule.is_unsigned)
     every = list(dict.fromkeys([*limits.registers, Register(wide), *every]))
     all_widths = [None, *range(NARROWEST, most + 1)] if len(widths) > 1 else widths
-    for products in (widths, all_widths):
-        few = every if products is widths else [*limits.registers, Register(wide)]
-        for order in integer_search.named_orders(box.terms):
-            yield Family(order, limits.outer or few, products)
-        yield from _of_tiles(box.terms, 1, limits, every, products)
-        for order in integer_search.pair_orders(box.terms):
-            yield Family(order, limits.outer or few, products)
-        if products is widths:
-            yield from _of_tiles(box.terms, 2, limits, every, products)
+    some = [*limits.registers, Register(wide)]
+    named = [*integer_search.named_orders(box.terms)]
+    pairs = [*integer_search.pair_orders(box.terms)]
+    for order in named:
+        yield Family(order, limits.outer or every, widths)
+    yield from _of_tiles(box.terms, 1, limits, every, widths)
+    for order in pairs:
+        yield Family(order, limits.outer or every, widths)
+    for order in named + pairs:
+        yield Family(order, limits.outer or some, all_widths)
+    yield from _of_tiles(box.terms, 2, limits, every, widths)
+    yield from _of_tiles(box.terms, 1, limits, every, all_widths)
     few = [max(every, key=lambda register: register.bits), *limits.registers]
     if limits.is_before_the_last:
         for depth in (2, 3):
@@ -415,9 +419,9 @@ def _families(search: Search, rule: ProductRule, limits: Limits | None) -> Itera
             )
             last = [last_register(near)]
             yield Family(near.order, last, [near.product_bits], choices)
-    some: list[Choice] = [None, *limits.registers]
+    either: list[Choice] = [None, *limits.registers]
     for order in integer_search.tile_orders(box.terms, 2):
-        yield Family(order, limits.outer or limits.registers, widths[:1], (some, some))
+        yield Family(order, limits.outer or limits.registers, widths[:1], (either, either))
 
 
 def _of_tiles(
@@ -465,6 +469,8 @@ def _hidden_widths(box: BlackBox, rule: ProductRule, limits: Limits) -> Iterator
         outputs = box.of_products(rows)[0].reshape(-1, 2)
         is_dropped = (outputs == (box.terms - 1) * small).all(1)
         yield from (bits[is_dropped][:1] - rule.shift).tolist()
+    parts = _width_of_parts(box, rule, limits.shared or ())
+    yield from () if parts is None else (parts,)
     if rule.bits is not None:
         bits = bits[(bits > rule.up.bit_length() + 1) & (bits < largest.bit_length())]
         rows = np.zeros((2 * len(bits), box.terms), np.int64)
@@ -474,3 +480,21 @@ def _hidden_widths(box: BlackBox, rule: ProductRule, limits: Limits) -> Iterator
         expected = _wrapped(rows[:, 0].reshape(-1, 2), narrow)[:, 1]
         changes = outputs[:, 1] != (expected if narrow.overflow == "wrap" else outputs[:, 0])
         yield from (bits[changes][:1] + 1 - rule.shift).tolist()
+
+
+def _width_of_parts(box: BlackBox, rule: ProductRule, shared: Collection[int]) -> int | None:
+    """Returns the width of products whose terms add up before they meet their narrowest register.
+
+    Two of the terms that are `shared` cancel below it, nearly; None if they do at any width, or
+    never.
+    """
+    powers = range(NARROWEST + rule.shift, box.largest_product.bit_length())
+    first, *others = sorted(shared) or [0]
+    products = np.zeros((len(powers), len(others), box.terms), np.int64)
+    products[:, :, first] = (1 << np.array(powers))[:, None]
+    products[:, range(len(others)), others] = (1 << rule.shift) - products[:, :, first]
+    outputs, actual = box.of_products(products.reshape(-1, box.terms))
+    is_exact = (outputs == rule.apply(actual).sum(1)) & (outputs != 0)
+    cancels = is_exact.reshape(len(powers), -1).any(1)
+    ends = np.flatnonzero(cancels[:-1] & ~cancels[1:])
+    return powers[int(ends[-1]) + 1] + 1 - rule.shift if len(ends) else None

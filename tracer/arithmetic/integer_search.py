@@ -37,8 +37,10 @@ _CLOSEST = 8
 """Accumulators that came closest, and are varied."""
 _CORNERS = 2000
 """Vectors of few products that tell how wide a product may be."""
-_BALANCED = 2000
+_BALANCED = 4000
 """Vectors in which a group of terms has a large sum, and those around it take it away."""
+_LIKE = 24
+"""Orders like that of an accumulator whose groups have such sums."""
 _SHARE_OF_WIDE = 0.25
 """Share of the vectors whose bias may be wider than the registers that are known without it."""
 _Groups = tuple[frozenset[int], ...]
@@ -289,15 +291,20 @@ class Search:
         """Returns vectors in which a group of terms adds up to much, and one around it to little.
 
         They tell the register of the group where those that follow are narrow: hardly any random
-        vector leaves the one and comes back into the others.
+        vector leaves the one and comes back into the others. Half the groups are those of orders
+        like that of the accumulator, which others are seldom told from.
         """
         random, terms, largest = self.random, self.box.terms, self.box.largest_product
-        stages = [[[each] for each in range(terms)], *_sums_of_stages(accumulator.order, terms)]
+        order = accumulator.order
+        like = [*_orders_like(order, terms)]
+        like = [like[k] for k in random.permutation(len(like))[:_LIKE]] or [order]
+        stages = [_sums_of_stages(each, terms) for each in (order, *like)]
         limits = [each.range[1] for each in _registers(accumulator)]
         products, rows = np.zeros((_BALANCED, terms), np.int64), np.arange(_BALANCED)
         ends = np.zeros((2, _BALANCED), np.intp)
         for number, row in enumerate(products):
-            own, others, near = _parted(stages, limits, random)
+            place = random.integers(len(like)) + 1 if number % 2 else 0
+            own, others, near = _parted(stages[place], limits, random)
             ends[:, number] = others[0], others[min(1, len(others) - 1)]
             if random.random() < 0.5:  # parts nearly fill their registers, as do all around them
                 against = others
@@ -387,6 +394,7 @@ def _parted(
 
     And the greatest term that leaves none of the few out of its register, of the `limits`.
     """
+    stages = [[[each] for each in range(sum(map(len, stages[0])))], *stages]
     place = int(random.integers(1, len(stages)))
     around = stages[place][random.integers(len(stages[place]))]
     below = int(random.integers(place))
@@ -407,6 +415,17 @@ def named_orders(count: int) -> Iterator[spec.orders.Order]:
     yield spec.orders.Sorted()
     yield from (spec.orders.Chunked(size) for size in range(2, count))
     yield from (spec.orders.Lanes(size) for size in range(2, count))
+
+
+def _orders_like(order: spec.orders.Order, count: int) -> Iterator[spec.orders.Order]:
+    """Yields the orders of the kind of one that has no registers."""
+    match order:
+        case spec.orders.Maddubs():
+            yield from pair_orders(count)
+        case spec.orders.Tiles():
+            return
+        case _:
+            yield from named_orders(count)
 
 
 def pair_orders(count: int) -> Iterator[spec.orders.Order]:
