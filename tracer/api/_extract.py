@@ -10,8 +10,9 @@ from typing import Any
 import onnx
 
 from tracer.api.extract import FAULTS, ExtractArguments
+from tracer.containment import memory
 from tracer.containment.activity import Progress
-from tracer.errors import InputError, ThresholdError, UsageError, locate_errors, out_of_memory
+from tracer.errors import InputError, ThresholdError, UsageError, locate_errors
 from tracer.executors import registry
 from tracer.executors.releases import Release
 from tracer.exporters import writing
@@ -106,7 +107,7 @@ def extract_fault(call: ExtractArguments, model: Model, paths: list[Path]) -> Ex
                 seen = runner.observe(whole, side, has_outputs=False)
                 if seen.lacks_memory:
                     what = f"{model.name}: {side.label} ran out of memory: {seen.error}"
-                    raise out_of_memory(what)
+                    raise memory.out_of_memory(what)
                 if seen.error:
                     what = f"{model.name} does not run in {side.label}: {seen.error}"
                     raise InputError(what, "--fault crash shrinks a model that does not run.")

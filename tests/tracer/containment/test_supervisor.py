@@ -105,7 +105,8 @@ def test_what_dies_as_its_time_is_up_is_out_of_time_and_not_searched(start):
 def test_limits_of_time_and_memory_end_a_run_with_what_to_raise(start):
     endless = start("-m", "tracer", "profile", "endless.onnx", "--max-seconds", "1")
     greedy = start("-m", "tracer", "profile", "greedy.onnx", "--max-memory", "1000")
-    for process, option in ((endless, "--max-seconds"), (greedy, "--max-memory")):
+    allowed = "raise --max-memory (now 1,000 MiB)."
+    for process, option in ((endless, "--max-seconds"), (greedy, allowed)):
         code, err = ended(process)
         assert (code, err.count("\n")) == (4, 1)
         assert option in err
