@@ -134,7 +134,7 @@ def _numbers(
     """Returns the differences; if there are any, with a note on whether the weights are equal."""
     if first.model is None or second.model is None:
         return numbers(first.values, second.values, tolerance)
-    quantised = [operators.has_rounded_weights(model) for model in (first.model, second.model)]
+    quantised = [operators.rounded_node(model) is not None for model in (first.model, second.model)]
     releases = {run.side.release for run in (first, second) if isinstance(run.side, OnnxSide)}
     comparison = LayerComparison(
         first.values, second.values, second.model, second.feeds,
