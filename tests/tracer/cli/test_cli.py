@@ -177,6 +177,7 @@ BAD = {
     "bad number": (["profile", "{m}", "--runs", "0"], 2, "0 is not in the range"),
     "no number": (["profile", "{m}", "--max-memory", "9G"], 2, "'9G' is not a valid whole number"),
     "unit": (["profile", "{m}", "--max-seconds", "5s"], 2, "not a valid number of seconds"),
+    "no sum": (["reveal", "f.py:dot", "--terms", "1"], 2, "1 is not in the range 2<=x<=4096"),
     "negative seed": (["profile", "{m}", "--seed", "-1"], 2, "-1 is not in the range"),
     "bad batch": (["profile", "{m}", "--batch", "1,x"], 2, "not a list of integers"),
     "bad dim": (["profile", "{m}", "--dim", "M"], 2, "not of the form name=value"),

@@ -44,7 +44,7 @@ from tracer.api.compare.sides import (
     RemoteModule,
 )
 from tracer.containment.activity import Progress
-from tracer.errors import ModelError, TracerError, UsageError
+from tracer.errors import ModelError, TracerError, UsageError, locate_errors
 from tracer.executors.eager import failing_clearly
 from tracer.exporters.records import ExportOptions, InputSpec, exporter_of
 from tracer.exporters.subject import load_source
@@ -287,7 +287,8 @@ class _Tally:
         """Scores a batch."""
         truth = self.metric.labels(batch, data) if self.metric.needs_labels else first
         for kept, outputs in ((self.first, first), (self.second, second)):
-            kept.append(self.metric.scores(outputs, truth) * self.metric.scale)
+            with locate_errors(data):
+                kept.append(self.metric.scores(outputs, truth) * self.metric.scale)
 
     def result(self, side: str, data: str) -> Scores:
         """Returns the scores of the second side; the first has none of its own as a reference."""
