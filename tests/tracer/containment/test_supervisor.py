@@ -193,6 +193,20 @@ def test_what_was_recorded_before_the_end_is_kept_as_an_incomplete_trace(start, 
     assert "1 of 2 configurations" in kept["crashed"].notes[0]
 
 
+def test_the_runs_of_an_interrupted_profile_are_shown(start):
+    process = start(
+        "-c", programs.READING_LONG + programs.WATCHED, r"profiling, ([5-9]|\d\d)", "profile",
+        "harmless.onnx", "--min-time", "300", "--threads", "1", "--no-roofline",
+    )  # fmt: skip
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    page, err = process.communicate(timeout=60)
+    assert (process.returncode, err.strip()) == (130, "tracer: interrupted")
+    runs = re.match(r"harmless\.onnx · .* · ([\d,]+) runs\n", page)
+    assert runs and int(runs[1].replace(",", "")) >= 5
+    assert "note: incomplete: interrupted; it has the runs until then" in page
+
+
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("module", "function"),
