@@ -122,7 +122,8 @@ def _chosen(result: Tuned) -> str:
 
 
 def _is_unmeasured(result: Tuned) -> bool:
-    return bool(result.trials) and all(trial.speedup is None for trial in result.trials)
+    measure = "memory_bytes" if result.settings["goal"] == "memory" else "speedup"
+    return bool(result.trials) and all(getattr(t, measure) is None for t in result.trials)
 
 
 def _sentence(result: Tuned) -> str:

@@ -77,10 +77,7 @@ def limited_to() -> int | None:
 
 
 def out_of_memory(what: str) -> LimitError:
-    """Returns the error for an allocation that failed; `what` names the place and the problem.
-
-    It tells each limit that is in force: those of `ulimit` are raised by whoever set them.
-    """
+    """Returns the error for an allocation that failed at `what`, with the limits in force."""
     limits = []
     for name, option in (("DATA", "--max-memory"), ("AS", "ulimit -v")) if resource else ():
         soft, hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))

@@ -284,11 +284,7 @@ def _products(model: Model, proto: onnx.ModelProto, options: WeightOptions) -> l
     matrices = {w.name for w in proto.graph.initializer if len(w.dims) == 2}
     able = [n for n in proto.graph.node if n.op_type == "MatMul" and n.input[1] in matrices]
     if not able and (node := rounded_node(model)) is not None:
-        raise ModelError(
-            f"{model.name}: its weights are quantised already: node '{node.key}' is a "
-            f"{node.op_type}",
-            "Give the float model.",
-        )
+        raise preparation.quantized_already(model, node)
     if not able:
         raise ModelError(
             f"{model.name} has no MatMul by a constant matrix, whose weights alone could be "
