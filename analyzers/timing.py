@@ -337,7 +337,8 @@ def _correction(run: Run, rows: _Rows) -> Correction:
     if alone is not None:
         left = total - float(np.maximum(rows.raw.mean - rows.bias, 0.0).sum())
         uncertain = _UNCERTAIN * float(rows.bias.sum()) + _TELLING * variance**0.5
-        is_bound = float(alone.mean[0]) > max(left, 0.0) + uncertain + _UNEXPLAINED * total
+        most = min(max(left, 0.0) + uncertain + _UNEXPLAINED * total, total)
+        is_bound = float(alone.mean[0]) > most
         if not is_bound:
             total, variance = total - float(alone.mean[0]), variance + _variance(alone)
     target = Sum(max(total, 0.0), variance**0.5, bound=is_bound)

@@ -84,7 +84,7 @@ def open_subject(subject: ModelSource) -> Model:
     if subject != Code(subject.name):
         raise UsageError(
             f"{subject.name} is an ONNX model, not code",
-            "--arg, --weights, --input-dtype and --trust are for FILE.py:NAME.",
+            "--arg, --input-dtype, --trust and files of weights are for FILE.py:NAME.",
         )
     return loading.open_model(subject.name)
 
@@ -188,7 +188,7 @@ def _model(source: str, arguments: dict[str, Any], *, trust: bool, seed: int | N
         if suffix == ".py" and Path(source).is_file():
             hint = f"Add its name: {source}:NAME. {_alternatives(_module(source))}."
         elif suffix in (".pt", ".pth", ".npz", ".safetensors"):
-            hint = f"These are weights: name the model, and give --weights {source}."
+            hint = f"These are weights: name their model, and give {source} as its weights."
         raise UsageError(f"'{source}' names no model", hint)
     with seeded(seed, _located(file)):
         module = target = _module(file)

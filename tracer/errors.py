@@ -67,11 +67,6 @@ class ClusterError(TracerError):
     exit_code = 6
 
 
-def out_of_memory(what: str) -> LimitError:
-    """Returns the error for an allocation that failed; `what` names the place and the problem."""
-    return LimitError(what, "Try a smaller batch, or raise --max-memory.")
-
-
 _NO_MEMORY = (
     "can't allocate", "annot allocate memory", "Failed to allocate memory", "bad allocation",
     "bad_alloc", "can't start new thread",

@@ -260,8 +260,8 @@ def _attributed(
         if finished is not None:
             claims[position] = claims[finished]
         claims[owner] += claimed
-        if graph is not None and position in graph.own:
-            flow.close(position)  # the node itself, of which no other kernel is a part
+        if graph is not None and (position in graph.own or _returns_weight(graph, kernel)):
+            flow.close(position)  # the node itself, or no node: of neither is another a part
         elif claimed or finished is not None:
             for part in flow.take_open_behind(owner):
                 claims[part] = claims[owner]
@@ -375,9 +375,9 @@ def named_ends(graph: Graph, kernel: Kernel) -> Iterator[Node]:
     if ends:
         yield from ends
     elif kernel.node in graph.by_key:
+        if _returns_weight(graph, kernel):
+            return
         node = graph.by_key[kernel.node]
-        if kernel.op_type == "DequantizeLinear" != node.op_type:
-            return  # of a bias that the runtime quantises, and names after its node
         yield node
         if returns_integers(kernel.op_type) and not returns_integers(node.op_type):
             # the kernel quantises its result too
@@ -389,6 +389,12 @@ def named_ends(graph: Graph, kernel: Kernel) -> Iterator[Node]:
         maker = graph.maker(kernel.name.removesuffix(_NCHWC))
         if maker is not None:
             yield from _extended(graph, kernel, maker)
+
+
+def _returns_weight(graph: Graph, kernel: Kernel) -> bool:
+    """Whether a kernel dequantises what the runtime quantised itself, and named after its node."""
+    node = graph.by_key.get(kernel.node or "")
+    return node is not None and kernel.op_type == "DequantizeLinear" != node.op_type
 
 
 def _extended(graph: Graph, kernel: Kernel, node: Node) -> Iterator[Node]:

@@ -195,6 +195,7 @@ SERVICES = {
     "ReorderOutput": _LAYOUT,
     "Transpose": _LAYOUT,
     "Cast": _TYPE,
+    "DequantizeLinear": _TYPE,
     "MemcpyFromHost": _COPY,
     "MemcpyToHost": _COPY,
 }

@@ -256,7 +256,7 @@ def _results(graph: _Graph, unit: _Unit) -> Iterator[Verdict]:
         elif name in graph.evidence.uninformative:
             yield Verdict(TIED, f"its result '{name}' {graph.evidence.uninformative[name]}")
         elif name not in graph.evidence.equal:
-            yield Verdict(UNKNOWN, f"its result '{name}' is not a tensor of numbers")
+            yield Verdict(UNKNOWN, f"its result '{name}' holds nothing to compare")
         elif not equal:
             yield Verdict(UNKNOWN, f"no tensor of the model has the values of its result '{name}'")
         elif not any(graph.makers.get(tensor) in unit.keys for tensor in equal):

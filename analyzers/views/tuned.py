@@ -31,8 +31,10 @@ def page(result: Tuned, options: ViewOptions) -> pages.Page:
     reasons = {trial.change: trial.why for trial in result.trials}
     lines = (*code, *(f"{change}: {why}" for change, why in reasons.items()))
     count = sum(not trial.verdict.startswith(_NOT_ALLOWED) for trial in result.trials)
-    forms = plural(count, "form")
-    what = f"{forms} of changes tried for {result.settings['goal']}"
+    forms = f"{plural(count, 'form')} of changes tried"
+    if _is_unmeasured(result):
+        forms = "no form of a change measured"
+    what = f"{forms} for {result.settings['goal']}"
     if result.plan.steps and not result.trials:
         what = "changes made, not measured"
     title = f"{result.model.name} · {what}"
@@ -119,7 +121,14 @@ def _chosen(result: Tuned) -> str:
     return ", ".join(f"{change}={value}" for change, value in result.plan.steps)
 
 
+def _is_unmeasured(result: Tuned) -> bool:
+    measure = "memory_bytes" if result.settings["goal"] == "memory" else "speedup"
+    return bool(result.trials) and all(getattr(t, measure) is None for t in result.trials)
+
+
 def _sentence(result: Tuned) -> str:
+    if not result.plan.steps and _is_unmeasured(result):
+        return "nothing was measured, so the unchanged model is kept"
     if not result.plan.steps:
         return "nothing that was tried is shown to be better than the unchanged model"
     chosen = _chosen(result)

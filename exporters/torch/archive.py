@@ -82,7 +82,7 @@ def load_weights(model: object, path: Path, *, trust: bool) -> None:
     """
     check_exists(path)
     if not isinstance(model, torch.nn.Module):
-        raise UsageError("an exported program has its weights in it", "Leave --weights out.")
+        raise UsageError("an exported program has its weights in it", "Name no file of weights.")
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 

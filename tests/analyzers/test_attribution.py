@@ -6,6 +6,7 @@ import pytest
 
 from tests.graphs import BRANCHES, in_float16, parse, quantised, residual
 from tracer.analyzers.attribution import attribute
+from tracer.analyzers.fusions import service
 from tracer.containment.activity import silent
 from tracer.executors.onnxruntime import calibration
 from tracer.executors.onnxruntime.executor import executor
@@ -203,8 +204,11 @@ def test_the_time_of_a_quantised_convolution_is_its_own(quant_format, tmp_path):
     assert convolutions == 2
 
 
-def test_a_bias_that_the_runtime_quantises_takes_no_node_from_the_convolution():
-    """As NNCF stores it: the runtime quantises the float bias, and names that after the Conv."""
+def test_a_bias_that_the_runtime_quantises_has_no_node_of_the_convolution():
+    """As NNCF stores it: the runtime quantises the float bias, and names that after the Conv.
+
+    It reads no input of the model: none of the nodes that the kernel of the Conv runs is in it.
+    """
     random = np.random.default_rng(0)
     text = """
     <ir_version: 10, opset_import: ["": 21]>
@@ -229,4 +233,5 @@ def test_a_bias_that_the_runtime_quantises_takes_no_node_from_the_convolution():
         node.name = node.output[0]
     kernels, groups = kernels_of(proto, "all")
     found = {kernel.name: group for kernel, group in zip(kernels, groups, strict=True)}
-    assert found["c"] == found["c_bias_dq"] == ("c", "r")
+    assert (found["c"], found["c_bias_dq"]) == (("c", "r"), ())
+    assert service(next(k for k in kernels if k.name == "c_bias_dq"), None) == "type change"

@@ -402,6 +402,31 @@ def test_a_sparse_weight_is_read_by_its_kernel_and_compared_with_a_dense_one(is_
     assert (interpret(model, against="ort").nodes["difference_own"] == 0).all()
 
 
+def test_text_sequences_and_maps_are_confirmed_by_what_they_hold():
+    """As a classifier returns them: its label is text, its scores are maps."""
+    text = """
+    <ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 3]>
+    g (float[1,4] x) => (seq(float[1,1]) parts, string[1] label, float[1] scores) {
+      a = Neg (x)
+      parts = SplitToSequence <axis = 1> (a)
+      i = ArgMax <axis = 1, keepdims = 0> (a)
+      label = ai.onnx.ml.LabelEncoder
+          <keys_int64s = [0, 1, 2, 3], values_strings = ["k", "l", "m", "n"]> (i)
+      p = Softmax (a)
+      scores = ai.onnx.ml.ZipMap <classlabels_strings = ["k", "l", "m", "n"]> (p)
+    }
+    """
+    proto = onnx.parser.parse_model(text)
+    maps = helper.make_map_type_proto(
+        onnx.TensorProto.STRING, helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
+    )
+    proto.graph.output[2].type.CopyFrom(helper.make_sequence_type_proto(maps))
+    result = fusions(proto, in_process=True)
+    assert {row.op_type: row.verdict for row in result.kernels} == dict.fromkeys(
+        ("Neg", "SplitToSequence", "ArgMax", "LabelEncoder", "Softmax", "ZipMap"), CONFIRMED
+    )
+
+
 def test_a_cast_of_halves_has_the_values_of_its_input():
     """A float32 tensor of halves differs from the interpreter's by more than floats do."""
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[4,64] x) => (float[4,8] y) {

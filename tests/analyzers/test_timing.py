@@ -127,6 +127,22 @@ def test_what_an_empty_run_takes_is_no_nodes_and_the_rest_is_adjusted_to():
     assert timing.timing(far, GROUPS)["time_us"].sum() < 35  # what no kernel took stays with none
 
 
+def test_a_run_without_nodes_that_takes_longer_than_the_run_is_no_part_of_it():
+    """Truth: 2,000 nodes of 1.1 µs, in a run of 3 ms; copies of as many outputs take 4 ms."""
+    count = 2000
+    made = Run(
+        executor="onnxruntime", batch=1, inputs={}, wall_us=np.full(20, 3000.0),
+        instrumented_us=np.full(4, 4.4 * count), samples=np.full((4, count), 4.4),
+        bias_us=np.full(count, 3.3), empty_us=np.full(20, 4000.0),
+        kernels=tuple(kernel(f"k{n}") for n in range(count)),
+    )  # fmt: skip
+    table = timing.timing(made, [(f"n{n}",) for n in range(count)])
+    assert table["time_us"].sum() == pytest.approx(1.1 * count, rel=0.02)
+    rows = table.assign(node="n", op_type="Op", module=None)
+    (rest,) = (line for line in headline.verdict(made, rows) if line.startswith("rest"))
+    assert rest.startswith("rest  79") and "without nodes" not in rest
+
+
 def test_on_a_busy_machine_runs_without_nodes_count_at_full_speed_as_the_others_do():
     """Truth: 37 µs with and 7 without nodes; most runs are slower, as beside other programs."""
     made = run([[10, 20, 5]] * 4)

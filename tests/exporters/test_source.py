@@ -92,7 +92,7 @@ def test_weights_are_loaded(here):
         ),
         ("nets.py:Family.big", InputError, "'Family' has no 'big'"),
         ("nets.py", UsageError, "names no model. Add its name: nets.py:NAME. It has Net"),
-        ("w.safetensors", UsageError, "These are weights: .*--weights w.safetensors"),
+        ("w.safetensors", UsageError, "These are weights: .*give w.safetensors"),
         ("nets.py:Net", UsageError, "needs arguments: width. Give --arg width=VALUE"),
         ("nets.py:text", UsageError, "object of type builtins.str is not a model"),
         ("nets.py:Family.notes", UsageError, "is str, not a model"),

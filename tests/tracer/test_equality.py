@@ -105,9 +105,22 @@ def test_rounded_tensors_with_infinities_match_only_themselves():
     assert match(scalar, scalar, rounded=True) == SAME_SHAPE
 
 
-@pytest.mark.parametrize("value", [np.array(["a"], object), [np.ones(2)], None, np.ones((0, 3))])
-def test_what_has_no_numbers_is_not_compared(value):
+@pytest.mark.parametrize("value", [None, np.ones((0, 3)), [], [np.ones(2), None], {}])
+def test_what_holds_nothing_is_not_compared(value):
     assert numeric_tensor(value) is None
+
+
+def test_text_sequences_and_maps_are_compared_by_what_they_hold():
+    text, other = np.array([["a", "b"]], object), np.array([["a", "c"]], object)
+    assert read(text.astype("U1"), text) == SAME_SHAPE and read(other, text) is None
+    even, uneven = [np.ones((2, 3)), np.zeros((2, 3))], [np.ones((2, 3)), np.zeros(5)]
+    assert read(list(even), even) == read(list(uneven), uneven) == SAME_SHAPE
+    assert read(even[::-1], even) == ANY_ORDER and read(uneven, even) is None
+    assert read(np.concatenate(even), even) == LAYOUT
+    maps = [{1: 0.25, 2: 0.75}, {1: 0.5, 2: 0.5}]
+    swapped = [dict(reversed(each.items())) for each in maps]
+    assert read(swapped, maps) == SAME_SHAPE
+    assert read([{1: 0.25, 2: 0.75}, {1: 0.5, 2: 0.625}], maps) is None
 
 
 def test_integers_have_to_be_the_same_and_are_no_floats():

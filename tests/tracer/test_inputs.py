@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
+import tracer.cli
 from tests.graphs import embedding, parse, residual
 from tracer.errors import InputError, LimitError, UsageError
 from tracer.graph import loading
@@ -75,6 +76,36 @@ def test_indices_are_followed_through_operators_that_hand_them_on():
     """
     picks = make_feeds(loading.from_proto(parse(text))).feeds["picks"]
     assert (picks.min(), picks.max()) == (0, 3)
+
+
+OPTIONAL = """
+<ir_version: 8, opset_import: ["": 18]>
+g (float[N,4] x, optional(float[N,4]) o) => (float[N,4] y) {
+  has = OptionalHasElement (o)
+  p = If (has) <
+    then_branch = given () => (float[N,4] t) { t = OptionalGetElement (o) },
+    else_branch = absent () => (float[N,4] e) { e = Neg (x) }
+  >
+  y = Exp (p)
+}
+"""
+
+
+def test_an_optional_input_is_absent_unless_it_is_set(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    proto = onnx.parser.parse_model(OPTIONAL)
+    onnx.save(proto, "net.onnx")
+    feedset = make_feeds(loading.from_proto(proto))
+    assert feedset.feeds["o"] is None and "without the optional 'o'" in feedset.notes[-1]
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    (output,) = session.run(None, dict(feedset.feeds))
+    assert np.allclose(output, np.exp(-feedset.feeds["x"]))
+    for command in (
+        ("profile", "net.onnx", "--runs", "1"), ("interpret", "net.onnx", "--against", "ort"),
+        ("fusions", "net.onnx"), ("diff", "net.onnx", "net.onnx"), ("fingerprint", "net.onnx"),
+        ("compare", "net.onnx", "--bits", "--batch", "1,2"),
+    ):  # fmt: skip
+        assert tracer.cli.main([*command]) == 0, capfd.readouterr().err
 
 
 def test_an_unknown_dimension_and_a_fixed_batch_are_refused():

@@ -18,7 +18,8 @@ from tracer.analyzers.overflow import of_floats, overflow
 from tracer.analyzers.table import node_table, value_columns
 from tracer.analyzers.timing import fused_parts, notes, split_notes, timing
 from tracer.containment.activity import Progress
-from tracer.errors import TracerError, out_of_memory
+from tracer.containment.memory import out_of_memory
+from tracer.errors import TracerError
 from tracer.executors.registry import OptimizedGraph
 from tracer.graph.model import Model
 from tracer.graph.operators import computes_in_integers

@@ -10,8 +10,9 @@ from typing import Any
 import onnx
 
 from tracer.api.extract import FAULTS, ExtractArguments
+from tracer.containment import memory
 from tracer.containment.activity import Progress
-from tracer.errors import InputError, ThresholdError, UsageError, locate_errors, out_of_memory
+from tracer.errors import InputError, ThresholdError, UsageError, locate_errors
 from tracer.executors import registry
 from tracer.executors.releases import Release
 from tracer.exporters import writing
@@ -22,7 +23,7 @@ from tracer.extraction.cutting import Case, Cutter, find_nodes, values_in_bodies
 from tracer.extraction.faults import Crash, Fault, Finding, Overflow, Runner, Side, Slower, Wrong
 from tracer.extraction.reduction import Reduction
 from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model
-from tracer.graph.operators import has_rounded_weights
+from tracer.graph.operators import rounded_node
 from tracer.inputs.feedset import FeedSet, write_test_data
 from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
 from tracer.interpreter.values import from_tensor
@@ -91,7 +92,7 @@ def _data_of(path: Path) -> Path:
 def extract_fault(call: ExtractArguments, model: Model, paths: list[Path]) -> Extracted:
     began = time.monotonic()
     share = getattr(call.tolerance, "relative", None)
-    if call.fault == "wrong" and share is None and has_rounded_weights(model):
+    if call.fault == "wrong" and share is None and rounded_node(model):
         what = f"{model.name} is quantised, and fusions round otherwise"
         raise UsageError(what, "Say what is wrong: --rtol 1.")
     request = request_for(call.model, model, call.batch, call.dims, call.inputs, call.seed)
@@ -106,7 +107,7 @@ def extract_fault(call: ExtractArguments, model: Model, paths: list[Path]) -> Ex
                 seen = runner.observe(whole, side, has_outputs=False)
                 if seen.lacks_memory:
                     what = f"{model.name}: {side.label} ran out of memory: {seen.error}"
-                    raise out_of_memory(what)
+                    raise memory.out_of_memory(what)
                 if seen.error:
                     what = f"{model.name} does not run in {side.label}: {seen.error}"
                     raise InputError(what, "--fault crash shrinks a model that does not run.")

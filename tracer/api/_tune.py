@@ -84,8 +84,8 @@ def tune(call: TuneArguments) -> Tuned:
         notes += candidates.saturation_notes(outcome.candidates, machine, seconds, report)
     else:
         count = sum(len(each.own) > 1 for each in outcome.candidates)
-        whole = plural(len(outcome.candidates), "form")
-        notes.insert(0, f"{INCOMPLETE}out of time; {count} of {whole} were measured")
+        forms = f"{count or 'none'} of {plural(len(outcome.candidates), 'form')}"
+        notes.insert(0, f"{INCOMPLETE}out of time; {forms} were measured")
     if setup is not None and setup.session.flushes_denormals:
         notes.append(_DENORMALS)
     result = _result(base, machine, request, outcome, proto, notes)

@@ -132,8 +132,8 @@ def _tensors(model: Model, feeds: Feeds, call: DiffArguments) -> Mapping[str, An
 
     types = {value.name: value.type.tensor_type.elem_type for value in model.inputs}
     own = {
-        name: np.asarray(value, helper.tensor_dtype_to_np_dtype(types[name]))
-        for name, value in feeds.items()
+        name: np.asarray(value, helper.tensor_dtype_to_np_dtype(kind)) if kind else value
+        for name, value, kind in ((name, each, types[name]) for name, each in feeds.items())
     }
 
     def run(name: str, **chosen: Any) -> Mapping[str, Any]:

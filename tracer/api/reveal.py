@@ -19,7 +19,7 @@ class RevealArguments(_calls.Contained):
 
     function: Callable[..., Any] | str = argument(rule=either(FUNCTION, TEXT))
     terms: int = option(
-        "Numbers of each vector.", 64, rule=integer(1, 4096), shown=True, common=True
+        "Numbers of each vector.", 64, rule=integer(2, 4096), shown=True, common=True
     )
     _: KW_ONLY
     operands: str = option(

@@ -27,7 +27,7 @@ from tracer.arithmetic.replays import conv
 from tracer.errors import InputError
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model, bodies
-from tracer.inputs.feedset import Feeds, random_arrays
+from tracer.inputs.feedset import Feeds, FeedSet, random_arrays
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.values import from_tensor
 from tracer.records import environment
@@ -93,7 +93,7 @@ def take(
     del bare.graph.initializer[:]
     return ModelPrint(
         Path(model.name).name, model.sha256, settings.optimization, settings.threads, seed,
-        {name: value.shape for name, value in feeds.items()}, digests(feeds),
+        FeedSet(feeds, None).shapes, digests(feeds),
         digests(runs.outputs_of(model, settings)(feeds)), tuple(nodes),
         zlib.compress(b"[" + b",".join(rules) + b"]", 9),
         {name: recipe_of(value, pool) for name, value in graph.constants.items()},

@@ -14,8 +14,8 @@ from tracer.cli import _messages
 from tracer.cli._command import VOICE, keep_words
 from tracer.cli._options import DEBUG
 from tracer.cli._types import kind_of
-from tracer.containment import activity, signals
-from tracer.errors import InputError, LimitError, TracerError, is_lack_of_memory, out_of_memory
+from tracer.containment import activity, memory, signals
+from tracer.errors import InputError, LimitError, TracerError, is_lack_of_memory
 from tracer.support import files, temporary
 from tracer.text import suggest
 
@@ -196,7 +196,7 @@ def _line_and_code(error: BaseException, command: Sequence[str]) -> tuple[str, i
             where = f"{activity.now().where}: " if activity.now().where else ""
             why = f": {error}" if isinstance(error, MemoryError) and str(error) else ""
             what = f"{where}not enough memory{why}"
-            return f"error: {out_of_memory(what)}", LimitError.exit_code
+            return f"error: {memory.out_of_memory(what)}", LimitError.exit_code
     file = _messages.write_incident(error, command)
     how = "; --debug shows the traceback" if file is None else f" with the file {file}"
     line = f"internal error: {type(error).__name__}: {error}. Please report it{how}."

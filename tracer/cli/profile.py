@@ -139,6 +139,7 @@ def command(
         )
     if trace.is_incomplete:  # the signal that broke it off is told after this
         output.keep(trace, "trace")
+        output.show(trace)
         return
     output.emit(trace)
     if witness is not None:

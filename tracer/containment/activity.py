@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from tracer.errors import out_of_memory
+from tracer.containment.memory import out_of_memory
 from tracer.text import printable
 
 Progress: TypeAlias = Callable[[int, int, str], None]

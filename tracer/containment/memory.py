@@ -5,6 +5,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from tracer.errors import LimitError
+
 try:
     import resource
 except ModuleNotFoundError:  # Windows has no such limits
@@ -72,6 +74,17 @@ def limited_to() -> int | None:
         return None
     soft = resource.getrlimit(resource.RLIMIT_DATA)[0]
     return None if soft == resource.RLIM_INFINITY else soft
+
+
+def out_of_memory(what: str) -> LimitError:
+    """Returns the error for an allocation that failed at `what`, with the limits in force."""
+    limits = []
+    for name, option in (("DATA", "--max-memory"), ("AS", "ulimit -v")) if resource else ():
+        soft, hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
+        if soft != resource.RLIM_INFINITY:
+            option = "ulimit -d" if name == "DATA" and soft == hard else option
+            limits.append(f"{option} (now {soft >> 20:,} MiB)")
+    return LimitError(what, ", or raise ".join(("Try a smaller batch", *limits)) + ".")
 
 
 def open_files() -> int:

@@ -144,7 +144,7 @@ def _as_child(command: Callable[[], int], name: str) -> int:
     except Exception as error:
         if not errors.is_lack_of_memory(error) or "--debug" in sys.argv:
             raise
-        _tell(f"{name}: error: {errors.out_of_memory('not enough memory to start the command')}")
+        _tell(f"{name}: error: {memory.out_of_memory('not enough memory to start the command')}")
         return errors.LimitError.exit_code
 
 

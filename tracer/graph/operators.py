@@ -233,12 +233,13 @@ def quantized_node(model: Model) -> Node | None:
     return None
 
 
-def has_rounded_weights(model: Model) -> bool:
-    """Whether a model is quantised, or has weights of few bits that are multiplied as floats."""
-    return quantized_node(model) is not None or any(
-        (node.op_type in _PACKED and node.domain == MICROSOFT) or node.op_type == "FloatQuant"
-        for node in model.nodes
-    )
+def rounded_node(model: Model) -> Node | None:
+    """Returns a quantised node, or else one whose weights of few bits are multiplied as floats."""
+    packed = (
+        node for node in model.nodes
+        if (node.op_type in _PACKED and node.domain == MICROSOFT) or node.op_type == "FloatQuant"
+    )  # fmt: skip
+    return quantized_node(model) or next(packed, None)
 
 
 def channel_axes(graph: onnx.GraphProto) -> dict[str, int]:

@@ -109,8 +109,9 @@ def nan_notes(feeds: Mapping[str, Any], where: object) -> tuple[str, ...]:
 def random_arrays(model: Model, chosen: shape_inference.Shapes, seed: int) -> Feeds:
     """Returns an array per input from `numpy.random.default_rng(seed)`, in the inputs' order.
 
-    Floats are uniform in [0, 1): in the domain of Sqrt and Log, and free of denormals. Raises
-    InputError for inputs that are not tensors, LimitError before it draws more than the limits.
+    Floats are uniform in [0, 1): in the domain of Sqrt and Log, and free of denormals. Optional
+    inputs are absent, None. Raises InputError for other inputs that are not tensors, LimitError
+    before it draws more than the limits.
     """
     ranges = _ranges(model, chosen)
     rng = np.random.default_rng(seed)
@@ -118,6 +119,9 @@ def random_arrays(model: Model, chosen: shape_inference.Shapes, seed: int) -> Fe
     feeds: dict[str, Any] = {}
     for value in model.inputs:
         kind = tensor_type.from_type_proto(value.type)
+        if value.type.HasField("optional_type"):
+            feeds[value.name] = None  # absent
+            continue
         if kind is None:
             raise InputError(
                 f"input '{value.name}' of {model.name} is not a tensor",

@@ -26,7 +26,7 @@ from tracer.inputs.feedset import (
 )
 from tracer.inputs.sizes import Sizes, batch_of, choices, choose
 from tracer.support.temporary import is_temporary
-from tracer.text import DECODE, PREFILL
+from tracer.text import DECODE, PREFILL, brief
 
 _Result = TypeVar("_Result")
 InputPaths: TypeAlias = str | Path | Sequence[str | Path] | Mapping[str, ArrayLike] | None
@@ -250,8 +250,10 @@ def make_feeds(
 def random_feeds(model: Model, sizes: Sizes, seed: int) -> FeedSet:
     """Returns random feeds of these sizes. Raises the errors of `random_arrays`."""
     feeds = random_arrays(model, sizes.shapes, seed)
-    has_floats = any(each.dtype.kind in "fV" for each in feeds.values())
+    absent = [f"'{brief(name)}'" for name, each in feeds.items() if each is None]
+    has_floats = any(each.dtype.kind in "fV" for each in feeds.values() if each is not None)
     which = ", floats from 0 to 1" if has_floats else ""  # what happens below 0 does not show
+    which += f", without the optional {', '.join(absent)}" if absent else ""
     note = f"inputs are random{which}, seed {seed}" if feeds else "the model has no inputs"
     notes = (*sizes.notes, note)
     return FeedSet(feeds, batch_of(model, sizes.shapes), notes, sizes.chosen)

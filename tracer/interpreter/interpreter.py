@@ -17,7 +17,7 @@ import onnx
 
 from tracer import limits
 from tracer.containment import activity, memory
-from tracer.errors import InputError, LimitError, ModelError, TracerError, UsageError, out_of_memory
+from tracer.errors import InputError, LimitError, ModelError, TracerError, UsageError
 from tracer.graph import stored_weights, tensor_type
 from tracer.graph.loading import OnnxSource, open_model
 from tracer.graph.model import Model, Node, describe
@@ -411,7 +411,7 @@ class Execution:
         if isinstance(error, TracerError):
             return type(error)(f"{where}: {error.what}", error.hint)
         if isinstance(error, MemoryError):
-            return out_of_memory(f"{where}: out of memory")
+            return memory.out_of_memory(f"{where}: out of memory")
         return ModelError(f"{where}: {error or type(error).__name__}")
 
 

@@ -15,6 +15,7 @@ from tracer.errors import InputError
 from tracer.inputs.datasets.batch import Batch
 from tracer.metrics.metric import Metric, Outputs, only
 from tracer.support.types import Array, FloatArray
+from tracer.text import plural
 
 ChannelSquares: TypeAlias = Mapping[tuple[str, int], FloatArray]
 """Sums of squares (channels,) by the name of an output and the axis of its channels."""
@@ -359,7 +360,7 @@ def no_hit_note(metric: Metric, scores: Array) -> str | None:
     if metric.predictions is None or not metric.higher_is_better or scores.any():
         return None
     return (
-        f"the reference is right in none of the {len(scores):,} samples: {metric.name} "
+        f"the reference is right in 0 of {plural(len(scores), 'sample')}: {metric.name} "
         f"{PROVES_LITTLE}. Check the labels, or take the metric noise"
     )
 

@@ -15,6 +15,7 @@ import onnx
 
 from tracer.containment import signals
 from tracer.containment.activity import Progress, silent
+from tracer.errors import locate_errors
 from tracer.graph import operators
 from tracer.graph.model import Model, Node
 from tracer.inputs.datasets.batch import Batch
@@ -81,7 +82,8 @@ def accuracy(
         shown.append((scores.class_counts(metric, before), scores.channel_squares(metric, before)))
         truth = metric.labels(part, dataset.name) if metric.needs_labels else before
         for all_scores, outputs in zip(scored, (before, *others), strict=True):
-            all_scores.append(metric.scores(outputs, truth))
+            with locate_errors(dataset.name):
+                all_scores.append(metric.scores(outputs, truth))
         done += part.size
         progress(done, total or done, "comparing outputs")
     if metric is None:
@@ -103,7 +105,9 @@ def check_metric(model: Model, dataset: Dataset, metric: Metric) -> None:
     sample = next(dataset.batches(1))
     outputs = _outputs(Interpreter(model), sample)
     metric = suited(metric, sample, next(iter(outputs.values())))
-    metric.scores(outputs, metric.labels(sample, dataset.name) if metric.needs_labels else outputs)
+    truth = metric.labels(sample, dataset.name) if metric.needs_labels else outputs
+    with locate_errors(dataset.name):
+        metric.scores(outputs, truth)
 
 
 def _outputs(runner: Any, batch: Batch) -> dict[str, Array]:

@@ -30,7 +30,7 @@ from tracer.errors import ModelError, UsageError
 from tracer.executors.onnxruntime import kernel_nodes, sessions
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading, provenance, stored_weights
-from tracer.graph.model import Model, canonical_domain, encoded, graphs
+from tracer.graph.model import Model, Node, canonical_domain, encoded, graphs
 from tracer.graph.operators import quantized_node
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import from_tensor
@@ -182,6 +182,12 @@ def _pass_on_marks(graph: onnx.GraphProto, marks: provenance.Marks, suffix: str)
             provenance.mark_parameters(weight, marks[made_of])
 
 
+def quantized_already(model: Model, node: Node) -> ModelError:
+    """Returns the error for a model with a `node` that is quantised."""
+    what = f"{model.name}: it is quantised already: node '{node.key}' is a {node.op_type}"
+    return ModelError(what, "Give the float model.")
+
+
 def prepare(model: Model, folder: Path) -> onnx.ModelProto:
     """Returns a copy of `model` for onnxruntime's quantizer, with its weights.
 
@@ -191,10 +197,7 @@ def prepare(model: Model, folder: Path) -> onnx.ModelProto:
     """
     node = quantized_node(model)
     if node is not None:
-        raise ModelError(
-            f"{model.name}: it is quantised already: node '{node.key}' is a {node.op_type}",
-            "Give the float model.",
-        )
+        raise quantized_already(model, node)
     proto = sessions.optimize(model, OrtSettings(optimization="basic"), folder)
     marks = dict(provenance.parameter_marks(model.proto.graph))
     if model.proto.producer_name == "pytorch":  # whose constants are no parameters

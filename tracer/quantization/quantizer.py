@@ -21,6 +21,7 @@ from tracer.executors.onnxruntime import sessions
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model, encoded
+from tracer.graph.operators import rounded_node
 from tracer.quantization import calibration, graph_editor, preparation, static
 from tracer.quantization.layers import Losses, losses
 from tracer.quantization.options import QuantizationOptions, WeightOptions
@@ -282,6 +283,8 @@ def _products(model: Model, proto: onnx.ModelProto, options: WeightOptions) -> l
     """Returns the names of the nodes to quantise."""
     matrices = {w.name for w in proto.graph.initializer if len(w.dims) == 2}
     able = [n for n in proto.graph.node if n.op_type == "MatMul" and n.input[1] in matrices]
+    if not able and (node := rounded_node(model)) is not None:
+        raise preparation.quantized_already(model, node)
     if not able:
         raise ModelError(
             f"{model.name} has no MatMul by a constant matrix, whose weights alone could be "

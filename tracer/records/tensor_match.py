@@ -7,6 +7,7 @@ and, if all of these fail, in any order.
 """
 
 import math
+import zlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from tracer.support.tolerance import rms
-from tracer.support.types import Array
+from tracer.support.types import Array, map_values
 
 K = TypeVar("K", bound=Hashable)
 
@@ -50,7 +51,7 @@ class Evidence:
     `inputs` inputs, in the order they are computed; only matches of the strongest reading; () where
     there is none. Optimised tensors in `reordered` match in another order of elements alone, and
     `uninformative` says why a tensor's values prove nothing. Of the model's tensors, `constant` do
-    not depend on the input and `not_numeric` are not tensors of numbers. Outputs in `wrong` clearly
+    not depend on the input and `not_numeric` hold nothing to compare. Outputs in `wrong` clearly
     have other values than without optimisation, where they have the model's.
 
     All of these are tensors of one graph, the main graph; `bodies` has the same for each body that
@@ -106,13 +107,26 @@ class NumericTensor:
 
 
 def numeric_tensor(value: Any) -> NumericTensor | None:
-    """Returns a tensor of numbers; None for text, sequences, None and empty tensors.
+    """Returns the numbers of a value; None for None and what is empty.
 
-    Those of int8 are moved to uint8, in which onnxruntime computes them.
+    Those of int8 are moved to uint8, in which onnxruntime computes them. A string has a checksum.
+    Sequences and maps have the numbers of what they hold, in another axis where shapes are equal.
     """
+    if isinstance(value, dict):
+        value = map_values(value, sorted(value))[:, None]  # an axis more than the tensor it is of
+    if isinstance(value, list):
+        parts = [numeric_tensor(each) for each in value]
+        held = [each.array for each in parts if each is not None]
+        if not held or len(held) < len(parts):
+            return None
+        is_even = len({each.shape for each in held}) == 1
+        return NumericTensor(np.stack(held) if is_even else np.concatenate(held, axis=None))
     kind = getattr(getattr(value, "dtype", None), "kind", "")
     if kind == "i" and value.dtype.itemsize == 1 and value.size:
         return NumericTensor(value.view("uint8") ^ np.uint8(_MOVED), _MOVED)
+    if kind in ("O", "U"):
+        sums = [zlib.crc32(str(each).encode("utf-8", "surrogatepass")) for each in value.flat]
+        value, kind = np.array(sums, np.uint32).reshape(value.shape), "u"
     if kind == "b":
         return NumericTensor(value.astype("uint8")) if value.size else None
     return NumericTensor(value) if kind in ("f", "i", "u") and value.size else None

@@ -21,6 +21,7 @@ import distributed
 from tracer.errors import ClusterError
 from tracer.scaling.dispatcher import PACKAGE, Dispatcher, Done, LostError, run, version
 from tracer.scaling.pool import Job, Note, Task
+from tracer.text import plural
 
 _LOOK_S = 0.5
 """Seconds between two looks at who is there."""
@@ -219,7 +220,7 @@ class DaskPool:
         if found and all(each in self._refused for each in found):
             reason = next(iter(self._refused.values()))
             return ClusterError(
-                f"{address}: none of the {len(found)} workers can be used: {reason}",
+                f"{address}: 0 of {plural(len(found), 'worker')} can be used: {reason}",
                 "Install the same tracer there.",
             )
         if workerless_s > _WORKERLESS_S:

@@ -75,7 +75,9 @@ def scorer(
             if metric.needs_labels
             else _by_name(model, wide, batch.size)
         )
-        return np.asarray(metric.scores(_by_name(model, outputs, batch.size), truth)) * metric.scale
+        with locate_errors(dataset.name):
+            scores = metric.scores(_by_name(model, outputs, batch.size), truth)
+        return scores * metric.scale
 
     return score
 

@@ -177,6 +177,7 @@ BAD = {
     "bad number": (["profile", "{m}", "--runs", "0"], 2, "0 is not in the range"),
     "no number": (["profile", "{m}", "--max-memory", "9G"], 2, "'9G' is not a valid whole number"),
     "unit": (["profile", "{m}", "--max-seconds", "5s"], 2, "not a valid number of seconds"),
+    "no sum": (["reveal", "f.py:dot", "--terms", "1"], 2, "1 is not in the range 2<=x<=4096"),
     "negative seed": (["profile", "{m}", "--seed", "-1"], 2, "-1 is not in the range"),
     "bad batch": (["profile", "{m}", "--batch", "1,x"], 2, "not a list of integers"),
     "bad dim": (["profile", "{m}", "--dim", "M"], 2, "not of the form name=value"),
@@ -222,6 +223,22 @@ def test_an_unwritable_output_is_refused_before_the_work(model, capfd):
     code, out, err = run(capfd, "profile", model, "-o", "/proc/r.csv")
     assert (code, out) == (3, "")
     assert "cannot be written to" in err
+
+
+def test_an_error_on_a_file_of_weights_names_no_option_that_means_bits(model, capfd, tmp_path):
+    """In quantize, --weights is the bits of weights alone."""
+    (tmp_path / "w.pt").touch()
+    asked = (
+        "--calibrate",
+        "digits",
+        "--weights-file",
+        tmp_path / "w.pt",
+        "-o",
+        tmp_path / "q.onnx",
+    )
+    code, _, err = run(capfd, "quantize", model, *asked)
+    assert code == 2 and "files of weights are for FILE.py:NAME" in err
+    assert set(re.findall(r"--[a-z-]+", err)) == {"--arg", "--input-dtype", "--trust"}
 
 
 def test_debug_shows_where_an_error_came_from(model):

@@ -16,7 +16,7 @@ import tracer.cli
 from tests.graphs import parse
 from tracer.api.compare import SideSettings, compare
 from tracer.graph import loading
-from tracer.graph.operators import has_rounded_weights
+from tracer.graph.operators import rounded_node
 
 LLAMA, INT4 = "models/llama/llama.onnx", "models/llama/llama.int4.onnx"
 TEXT = Path("models/data/texts/kjv.test.txt")
@@ -129,5 +129,6 @@ def test_data_that_score_no_side_are_refused(capfd, arguments, message):
 
 
 def test_packed_weights_are_told_from_floats_so_that_values_have_no_verdict():
-    assert has_rounded_weights(loading.load(INT4))
-    assert not has_rounded_weights(loading.load(LLAMA))
+    packed = rounded_node(loading.load(INT4))
+    assert packed is not None and packed.op_type == "MatMulNBits"
+    assert rounded_node(loading.load(LLAMA)) is None

@@ -120,6 +120,19 @@ sys.exit(supervised(command, "tracer"))
 """
 """`tracer`, which is asked to end while it calls a function, named by its first two arguments."""
 
+READING_LONG = """
+import time
+from tracer.executors.onnxruntime import profile_events
+read = profile_events.read_ended
+
+def read_ended(*arguments):
+    time.sleep(2)  # more than who has nothing to keep is given
+    return read(*arguments)
+
+profile_events.read_ended = read_ended
+"""
+"""Makes the events of a profile take long to read, as on a busy machine. Goes before a program."""
+
 GOING_ON = """
 import importlib, os, signal, sys, time
 from tracer.containment.supervisor import supervised

@@ -137,6 +137,21 @@ def test_an_allocation_beyond_the_limit_fails_and_leaves_the_process_alive():
     assert done.stdout == f"{float(10 << 20)}\n"
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no such limits")
+@pytest.mark.parametrize("option", ["-v", "-d"])
+def test_the_error_of_an_allocation_tells_the_limit_that_a_shell_set(option):
+    """`ulimit` takes KiB; an allocation of a GiB fails under it, which no option can change."""
+    program = (
+        "from tracer.containment import memory\n"
+        "try: bytearray(1 << 30)\n"
+        "except MemoryError: print(memory.out_of_memory('no room'))"
+    )
+    command = f'ulimit {option} {700 << 10}; exec "{sys.executable}" -c "$0"'
+    ran = subprocess.run(["sh", "-c", command, program], capture_output=True, text=True)
+    told = f"no room. Try a smaller batch, or raise ulimit {option} (now 700 MiB).\n"
+    assert ran.stdout == told, ran.stderr
+
+
 def test_no_command_opens_a_socket_or_leaves_onnxruntimes_telemetry(tmp_path):
     from tests.tracer.containment import hostile
 

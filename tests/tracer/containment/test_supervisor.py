@@ -105,7 +105,8 @@ def test_what_dies_as_its_time_is_up_is_out_of_time_and_not_searched(start):
 def test_limits_of_time_and_memory_end_a_run_with_what_to_raise(start):
     endless = start("-m", "tracer", "profile", "endless.onnx", "--max-seconds", "1")
     greedy = start("-m", "tracer", "profile", "greedy.onnx", "--max-memory", "1000")
-    for process, option in ((endless, "--max-seconds"), (greedy, "--max-memory")):
+    allowed = "raise --max-memory (now 1,000 MiB)."
+    for process, option in ((endless, "--max-seconds"), (greedy, allowed)):
         code, err = ended(process)
         assert (code, err.count("\n")) == (4, 1)
         assert option in err
@@ -190,6 +191,20 @@ def test_what_was_recorded_before_the_end_is_kept_as_an_incomplete_trace(start, 
     assert len(kept["asked"].runs[0].samples) >= 5
     assert [run.batch for run in kept["crashed"].runs] == [1]
     assert "1 of 2 configurations" in kept["crashed"].notes[0]
+
+
+def test_the_runs_of_an_interrupted_profile_are_shown(start):
+    process = start(
+        "-c", programs.READING_LONG + programs.WATCHED, r"profiling, ([5-9]|\d\d)", "profile",
+        "harmless.onnx", "--min-time", "300", "--threads", "1", "--no-roofline",
+    )  # fmt: skip
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    page, err = process.communicate(timeout=60)
+    assert (process.returncode, err.strip()) == (130, "tracer: interrupted")
+    runs = re.match(r"harmless\.onnx · .* · ([\d,]+) runs\n", page)
+    assert runs and int(runs[1].replace(",", "")) >= 5
+    assert "note: incomplete: interrupted; it has the runs until then" in page
 
 
 @pytest.mark.one_in(2)

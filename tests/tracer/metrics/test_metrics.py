@@ -11,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.graphs import parse
 from tracer import metrics
 from tracer.errors import InputError, UsageError
+from tracer.graph import loading
 from tracer.inputs.datasets.batch import Batch
+from tracer.inputs.datasets.opening import open_dataset
 from tracer.metrics.scores import (
     channel_squares,
     class_counts,
@@ -21,6 +24,8 @@ from tracer.metrics.scores import (
     one_class_note,
     unlike_channels_note,
 )
+from tracer.quantization.layers import check_metric
+from tracer.whatif.criteria import checked_metric
 
 quick = examples(60)
 
@@ -268,12 +273,34 @@ def test_predictions_of_one_class_are_told():
 
 
 def test_a_reference_without_a_hit_is_told():
-    told = "the reference is right in none of the 3 samples: top1 proves little here"
+    told = "the reference is right in 0 of 3 samples: top1 proves little here"
     outputs = np.eye(3)
     for labels, note in (([1, 2, 0], told), ([0, 2, 1], None)):
         found = no_hit_note(metrics.find("top1"), scored("top1", outputs, np.array(labels)))
         assert (found or "").startswith(note or "") and (found is None) == (note is None)
     assert no_hit_note(metrics.find("noise"), np.zeros(3)) is None
+
+
+def checked_by_name(model, dataset, name):
+    check_metric(model, dataset, metrics.find(name))
+
+
+@pytest.mark.parametrize("check", [checked_metric, checked_by_name])
+def test_an_output_that_is_not_a_number_is_told_with_the_file_of_its_data(check, tmp_path):
+    model = loading.from_proto(parse("""
+    <ir_version: 8, opset_import: ["": 17]>
+    g (float[N,4] x) => (float[N,4] y) { y = Log (x) }
+    """))  # fmt: skip
+    data = {"x": -np.ones((2, 4), np.float32), "labels": np.arange(2)}
+    np.savez(tmp_path / "negative.npz", **data)
+    dataset = open_dataset(str(tmp_path / "negative.npz"), model, folder=tmp_path)
+    with pytest.raises(InputError, match=r"negative\.npz: the output of sample 0"):
+        check(model, dataset, "top1")
+
+
+def test_a_reference_without_a_hit_in_its_only_sample_is_told():
+    note = no_hit_note(metrics.find("top1"), np.zeros(1)) or ""
+    assert note.startswith("the reference is right in 0 of 1 sample: ")
 
 
 def test_labels_that_a_data_set_does_not_have_are_missed():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
 import tracer
 from tracer.errors import InputError, ModelError, UsageError
@@ -125,6 +128,16 @@ def test_data_to_calibrate_with_are_refused_and_asked_for(model):
         tracer.quantize(model, "digits", options=WeightOptions(), in_process=True)
     with pytest.raises(UsageError, match="none are given"):
         tracer.quantize(model, options=QuantizationOptions(), in_process=True)
+
+
+def test_weights_that_onnxruntimes_quantizer_packed_are_not_packed_again(model):
+    quantizer = MatMulNBitsQuantizer(deepcopy(model.proto), bits=4)
+    quantizer.process()
+    packed = quantizer.model.model
+    packed.graph.node[0].name = "first"
+    assert packed.graph.node[0].op_type == "MatMulNBits"
+    with pytest.raises(ModelError, match="quantised already: node 'first' is a MatMulNBits"):
+        quantize_weights(loading.from_proto(packed), WeightOptions())
 
 
 def test_a_model_without_a_product_by_a_matrix_is_refused(model, tmp_path):

@@ -67,7 +67,7 @@ def test_every_goal_has_a_table_and_a_plan(goal, tmp_path, monkeypatch, capfd):
                  "-o", "all.json", "-o", "tuned.onnx"]  # fmt: skip
     assert tracer.cli.main(arguments) == 0
     out, err = capfd.readouterr()
-    assert f"changes tried for {goal}" in out
+    assert f" for {goal}\n" in out
     assert "needs --allow quantize" in out
     assert any(line.startswith(" batch ") for line in out.split("\n")) == (goal == "throughput")
     assert "tuned.onnx is not written: no change of the model was kept" in err
@@ -131,6 +131,24 @@ def test_what_is_applied_is_not_measured(tmp_path, monkeypatch, capfd):
     assert "options.intra_op_num_threads = 1" in out
     ops = {node.op_type for node in onnx.load("small.onnx").graph.node}
     assert "QuantizeLinear" in ops
+
+
+def test_a_page_of_forms_that_were_not_measured_says_so(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(residual(), "net.onnx")
+
+    def race(bench, setups, seconds, is_enough):
+        up = signals.TimeUp()
+        signals._received.append(up)
+        raise up
+
+    monkeypatch.setattr(OnnxruntimeBench, "race", race)
+    arguments = ["tune", "net.onnx", "--threads", "1", "--try", "memory_pattern,threads", "-v"]
+    assert tracer.cli.main(arguments) == 0
+    out = capfd.readouterr().out
+    assert "net.onnx · no form of a change measured for latency" in out
+    assert "nothing was measured, so the unchanged model is kept" in out
+    assert "incomplete: out of time; none of " in out and " were measured" in out
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tracer.arithmetic.replays import KnownRules, conv
 from tracer.errors import InputError, UsageError
 from tracer.executors.settings import OrtSettings
 from tracer.graph.model import Model
-from tracer.inputs.feedset import Feeds
+from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.records import bits as records
 from tracer.text import plural
 
@@ -83,10 +83,9 @@ def _run(
 ) -> _Ran:
     """Runs a side on the feeds of the largest batch, or on as many of its first rows."""
     if side.batch not in (None, largest.batch):
-        feeds = {
-            name: value[: side.batch] if len(value) == largest.batch else value
-            for name, value in feeds.items()
-        }
+        held = {name: value for name, value in feeds.items() if value is not None}
+        rows = {n: v[: side.batch] for n, v in held.items() if len(v) == largest.batch}
+        feeds = {**feeds, **rows}
     threads = settings.threads if side.threads is None else side.threads
     level = side.level(settings) or "all"
     label = side.label
@@ -107,7 +106,7 @@ def _compare(first: _Ran, other: _Ran) -> records.SideBits:
     is_same = first.side.model.sha256 == other.side.model.sha256
     is_same &= first.settings.optimization == other.settings.optimization
     threads = first.settings.threads != other.settings.threads
-    sizes = [{n: v.shape for n, v in each.feeds.items()} for each in (first, other)]
+    sizes = [FeedSet(each.feeds, None).shapes for each in (first, other)]
     batches = sizes[0] != sizes[1]
     context = ""
     if is_same and threads != batches:

@@ -44,7 +44,7 @@ from tracer.api.compare.sides import (
     RemoteModule,
 )
 from tracer.containment.activity import Progress
-from tracer.errors import ModelError, TracerError, UsageError
+from tracer.errors import ModelError, TracerError, UsageError, locate_errors
 from tracer.executors.eager import failing_clearly
 from tracer.exporters.records import ExportOptions, InputSpec, exporter_of
 from tracer.exporters.subject import load_source
@@ -134,7 +134,7 @@ def _numbers(
     """Returns the differences; if there are any, with a note on whether the weights are equal."""
     if first.model is None or second.model is None:
         return numbers(first.values, second.values, tolerance)
-    quantised = [operators.has_rounded_weights(model) for model in (first.model, second.model)]
+    quantised = [operators.rounded_node(model) is not None for model in (first.model, second.model)]
     releases = {run.side.release for run in (first, second) if isinstance(run.side, OnnxSide)}
     comparison = LayerComparison(
         first.values, second.values, second.model, second.feeds,
@@ -287,7 +287,8 @@ class _Tally:
         """Scores a batch."""
         truth = self.metric.labels(batch, data) if self.metric.needs_labels else first
         for kept, outputs in ((self.first, first), (self.second, second)):
-            kept.append(self.metric.scores(outputs, truth) * self.metric.scale)
+            with locate_errors(data):
+                kept.append(self.metric.scores(outputs, truth) * self.metric.scale)
 
     def result(self, side: str, data: str) -> Scores:
         """Returns the scores of the second side; the first has none of its own as a reference."""

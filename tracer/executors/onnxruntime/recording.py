@@ -170,6 +170,8 @@ class Recording:
                     feeding.tidy_memory()
                     timer.time(run)
                     counted.append(index >= warmup)
+                    if index == warmup:  # to read them takes longer than who has nothing is given
+                        signals.keep(True)
                     self.progress(done + sum(counted), self.total, "profiling")
                 self._let_threads_sleep()
                 self._add_plain(turn, warmup)

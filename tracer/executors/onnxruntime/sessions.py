@@ -17,8 +17,8 @@ from onnx.external_data_helper import load_external_data_for_model
 from onnxruntime import GraphOptimizationLevel as Level
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-from tracer.containment import activity, watch
-from tracer.errors import InputError, ModelError, UsageError, out_of_memory, tells_of_memory
+from tracer.containment import activity, memory, watch
+from tracer.errors import InputError, ModelError, UsageError, tells_of_memory
 from tracer.executors.onnxruntime import kernel_nodes
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading, stored_weights
@@ -290,7 +290,7 @@ def find_crashing_node(model: Model, run: Callable[[Any], object]) -> None:
 def _refuse_memory(model: Model, message: str) -> None:
     """Raises LimitError where onnxruntime's message is that memory could not be allocated."""
     if tells_of_memory(message):
-        raise out_of_memory(
+        raise memory.out_of_memory(
             f"{model.name}: onnxruntime {ort.__version__} ran out of memory: {message}"
         )
 

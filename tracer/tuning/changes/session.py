@@ -99,6 +99,8 @@ def _why_fixed_dimensions(findings: Findings) -> str | None:
         return None
     flow = sum(findings.operators[name] for name in ("If", "Loop"))
     computed = sum(findings.operators[name] for name in ("Shape", "Size", "ConstantOfShape"))
+    if not computed + flow:
+        return None
     return (
         f"{', '.join(dims)} {'is' if len(dims) == 1 else 'are'} open: {computed} kernels compute "
         f"shapes in each run, and {flow} are If or Loop"
