@@ -124,9 +124,8 @@ def cost(
         name: pd.array(values, dtype="Int64").take(place_of) for name, values in columns.items()
     }
     table = pd.DataFrame(data, index=pd.Index(tuple(rows), name="node", dtype="object"))
-    moved = (columns[name] for name in ("flops", "bytes_read", "bytes_written"))
-    intensities = [_intensity(*row) for row in zip(*moved, strict=True)]
-    table["intensity"] = pd.array(intensities, dtype="Float64").take(place_of)
+    moved = table["bytes_read"] + table["bytes_written"]
+    table["intensity"] = table["flops"] / moved.where(moved > 0)  # below 0: more than 64 bits
     has_open_shapes = any(name is not None for _, name in reasons.values())
     return Cost(table, whole, unknown, _causes(typed, reasons), notes, repeats, has_open_shapes)
 
@@ -216,12 +215,6 @@ def _times(value: int | None, repeats: float) -> int | None:
     whole = isinstance(repeats, int) or repeats.is_integer()
     product = value * int(repeats) if whole else round(value * repeats)
     return product if product <= counting.LARGEST else None
-
-
-def _intensity(flops: int | None, read: int | None, written: int | None) -> float | None:
-    """Returns flops per byte; None if unknown or without bytes."""
-    moved = counting.known_sum((read, written))
-    return flops / moved if flops is not None and moved else None
 
 
 def _causes(typed: TypedModel, reasons: Mapping[str, tuple[str, str | None]]) -> tuple[str, ...]:
