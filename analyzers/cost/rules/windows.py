@@ -110,13 +110,12 @@ def _max_pool(op: Operation) -> Count:
 
 
 @counts("AveragePool", domain=("", _BLOCKED))
-def _average_pool(op: Operation) -> Count:
-    return _average(_window(op)) * op.output().size
-
-
 @counts("QLinearAveragePool", domain=MICROSOFT, settings=(1, 2, 3, 4))
-def _quantized_average(op: Operation) -> Count:
-    return (_average(_window(op)) + REQUANTISE) * op.output().size
+def _average_pool(op: Operation) -> Count:
+    """Counts a sum of the window and a division; a quantised result is scaled and rounded."""
+    average = Count(adds=_window(op), other=1)
+    is_quantised = op.op_type == "QLinearAveragePool"
+    return (average + REQUANTISE if is_quantised else average) * op.output().size
 
 
 @counts("LpPool")
@@ -136,11 +135,6 @@ def _global_average(op: Operation) -> Count:
 def _global_lp(op: Operation) -> Count:
     outputs = op.output().size
     return _norm(op.input(0).size // max(outputs, 1), op.integer("p", 2)) * outputs
-
-
-def _average(window: int) -> Count:
-    """Counts a sum of `window` elements and a division."""
-    return Count(adds=window, other=1)
 
 
 def _norm(window: int, p: int) -> Count:
