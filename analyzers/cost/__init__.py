@@ -7,8 +7,7 @@ arithmetic`. A view costs nothing. Unknown work is missing and listed, never zer
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -44,15 +43,15 @@ class Cost:
     """The cost of every node of a model in one run.
 
     `table` is indexed by node key in the order of the model, with the columns `COLUMNS` (Int64)
-    and `intensity` (Float64, flop per byte); a missing value is unknown. `totals` sums the known
-    values of each column, with shared weights counted once; if `unknown` is not empty, it is a
-    lower bound. `unknown` lists nodes of unknown work as `key: reason`, `causes` sums up why, and
-    `notes` are the assumptions. `repeats` are the executions of each node in one run, by key.
-    `has_open_shapes` tells whether the shape of a tensor is among what is unknown: a run has it.
+    and `intensity` (Float64, flop per byte); a missing value is unknown. `parameters` are those of
+    the model and their bytes, a shared weight once. `unknown` lists nodes of unknown work as
+    `key: reason`, `causes` sums up why, and `notes` are the assumptions. `repeats` are the
+    executions of each node in one run, by key. `has_open_shapes` tells whether the shape of a
+    tensor is among what is unknown: a run has it.
     """
 
     table: pd.DataFrame = field(repr=False)
-    totals: Mapping[str, int | float | None]
+    parameters: tuple[int | None, int | None]
     unknown: tuple[str, ...]
     causes: tuple[str, ...]
     notes: tuple[str, ...]
@@ -63,12 +62,6 @@ class Cost:
     def idle(self) -> tuple[str, ...]:
         """The nodes that do not run: another branch is taken, or a loop has no trips."""
         return tuple(key for key, times in self.repeats.items() if not times)
-
-    @property
-    def parameters(self) -> tuple[int | None, int | None]:
-        """The parameters of the model and their bytes, a shared weight once; None is unknown."""
-        count, size = (self.totals[name] for name in ("params", "param_bytes"))
-        return None if count is None else int(count), None if size is None else int(size)
 
     @property
     def every_note(self) -> tuple[str, ...]:
@@ -118,7 +111,6 @@ def cost(
         for key, calls in rows.items()
     ]
     columns = {name: [row[i] for row in places] for i, name in enumerate(COLUMNS)}
-    counts = Counter(place_of)
     reasons = {
         key: (row.reason, row.open)
         for key, calls in rows.items()
@@ -126,28 +118,16 @@ def cost(
         if row.count is None
     }
     unknown = tuple(f"{key}: {reason}" for key, (reason, _) in reasons.items())
-    # the sums of what is known; a weight that several nodes share counts once
-    totals: dict[str, int | float | None] = {}
-    for name, values in columns.items():
-        known = [value * counts[at] for at, value in enumerate(values) if value is not None]
-        totals[name] = sum(known) if known or not values else None
     every = parameters.united(weights.values())
-    totals["params"], totals["param_bytes"] = parameters.size(every), parameters.nbytes(every)
-    complete = [
-        [value * counts[at] for value in row if value is not None]
-        for at, row in enumerate(_flops_and_bytes(columns))
-        if None not in row
-    ]
-    whole = [sum(column) for column in zip(*complete, strict=True)]
-    totals["intensity"] = _intensity(*whole) if complete else None
+    whole = parameters.size(every), parameters.nbytes(every)
     data = {
         name: pd.array(values, dtype="Int64").take(place_of) for name, values in columns.items()
     }
     table = pd.DataFrame(data, index=pd.Index(tuple(rows), name="node", dtype="object"))
-    intensities = [_intensity(*row) for row in _flops_and_bytes(columns)]
-    table["intensity"] = pd.array(intensities, dtype="Float64").take(place_of)
+    moved = table["bytes_read"] + table["bytes_written"]
+    table["intensity"] = table["flops"] / moved.where(moved > 0)  # below 0: more than 64 bits
     has_open_shapes = any(name is not None for _, name in reasons.values())
-    return Cost(table, totals, unknown, _causes(typed, reasons), notes, repeats, has_open_shapes)
+    return Cost(table, whole, unknown, _causes(typed, reasons), notes, repeats, has_open_shapes)
 
 
 def _rows_of_nodes(typed: TypedModel, repeats: Mapping[str, float]) -> dict[str, _Calls]:
@@ -235,16 +215,6 @@ def _times(value: int | None, repeats: float) -> int | None:
     whole = isinstance(repeats, int) or repeats.is_integer()
     product = value * int(repeats) if whole else round(value * repeats)
     return product if product <= counting.LARGEST else None
-
-
-def _flops_and_bytes(columns: Mapping[str, list[int | None]]) -> Iterable[tuple[int | None, ...]]:
-    return zip(columns["flops"], columns["bytes_read"], columns["bytes_written"], strict=True)
-
-
-def _intensity(flops: int | None, read: int | None, written: int | None) -> float | None:
-    """Returns flops per byte; None if unknown or without bytes."""
-    moved = counting.known_sum((read, written))
-    return flops / moved if flops is not None and moved else None
 
 
 def _causes(typed: TypedModel, reasons: Mapping[str, tuple[str, str | None]]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import pkgutil
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import product
 from operator import add
 from typing import Any, NamedTuple, TypeAlias
 
@@ -407,7 +408,7 @@ _RULES: dict[tuple[str, str], Rule] = {}
 
 def counts(
     *op_types: str,
-    domain: str = "",
+    domain: str | tuple[str, ...] = "",
     moves: Traffic = everything,
     settings: Collection[int] = (),
     packed: Mapping[int, Callable[[Operation], int]] | None = None,
@@ -415,15 +416,15 @@ def counts(
 ) -> Callable[[Work], Work]:
     """Registers a function as the rule of these operators, for every version of them.
 
-    Raises ValueError if an operator already has a rule.
+    An operator may be in several domains. Raises ValueError if it already has a rule.
     """
 
     def register(work: Work) -> Work:
         rule = Rule(work, moves, frozenset(settings), packed or {}, learned)
-        for op_type in op_types:
-            if (domain, op_type) in _RULES:
-                raise ValueError(f"{domain or 'ai.onnx'}.{op_type} has two counting rules")
-            _RULES[domain, op_type] = rule
+        for key in product((domain,) if isinstance(domain, str) else domain, op_types):
+            if key in _RULES:
+                raise ValueError(f"{key[0] or 'ai.onnx'}.{key[1]} has two counting rules")
+            _RULES[key] = rule
         return work
 
     return register

@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -369,8 +369,8 @@ def _is_parameter(op: Operation, index: int, address: Address, weight: Weight) -
     if weight.rank == 0 and not weight.named:
         return False  # a literal
     role = _role(op, index, weight.dtype, weight.named)
-    if role is not _Role.COMBINED:
-        return role is _Role.WEIGHT
+    if role != "combined":
+        return role == "weight"
     if weight.generated:
         return False
     path, name = address
@@ -415,12 +415,8 @@ _BLOCKED = -1000.0
 """At most so large is the number that a mask adds to scores; a trained bias is never so small."""
 
 
-class _Role(Enum):
-    """What an input reads by its place: weights, weights or constants of the code, no weights."""
-
-    WEIGHT = "weight"
-    COMBINED = "combined"
-    OTHER = "other"
+_Role = Literal["weight", "combined", "other"]
+"""What an input reads by its place: weights, weights or constants of the code, no weights."""
 
 
 def _role(op: Operation, index: int, stored: str | None, named: bool | None) -> _Role:
@@ -431,24 +427,24 @@ def _role(op: Operation, index: int, stored: str | None, named: bool | None) -> 
     """
     name = op.op_type
     if stored in ("bool", "string") or (stored == "int64" and name not in _PRODUCTS_OF_INTEGERS):
-        return _Role.OTHER
+        return "other"
     if name in _ALL or rule_of(op) is None:
-        return _Role.WEIGHT
+        return "weight"
     if name in _TABLES:
-        return _Role.WEIGHT if index == _TABLES[name] and stored != "int32" else _Role.OTHER
+        return "weight" if index == _TABLES[name] and stored != "int32" else "other"
     if name in _JOINING:
-        return _Role.COMBINED if stored in _FLOATS and named is not False else _Role.OTHER
+        return "combined" if stored in _FLOATS and named is not False else "other"
     if named and stored in _FLOATS and name in _ELEMENTWISE:
-        return _Role.COMBINED
+        return "combined"
     fits = op.input(index).dtype in _FLOATS or name.startswith("QLinear")
     if name not in _ELEMENTWISE or not fits:
-        return _Role.OTHER
+        return "other"
     size, shape = op.input(index).known_size, op.output().known_shape
     # one number serves several elements, as the scale of attention does; or scales of weights are
     # multiplied by that of an activation
     is_factor = size == 1 and (shape is None or math.prod(shape[-1:]) != 1)
     is_factor |= size != 1 and len(op.inputs()) == 2 and op.input(1 - index).known_size == 1
-    return _Role.OTHER if is_factor else _Role.COMBINED
+    return "other" if is_factor else "combined"
 
 
 def _is_mask(op: Operation, values: Array | None) -> bool:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tracer.analyzers.views.text import MOST_CHARACTERS, short_names, without_prefix
-from tracer.errors import UsageError
 from tracer.text import line, printable
 
 if TYPE_CHECKING:
@@ -23,13 +22,9 @@ _DPI = 120
 
 
 def empty_figure(width: float, height: float) -> Figure:
-    """An empty figure, inches. Raises UsageError where matplotlib is not installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "charts need matplotlib", "Install it with: pip install 'tracer-onnx[plots]'."
-        ) from error
+    """An empty figure, inches. Formats of charts check before that matplotlib is there."""
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
 
 

@@ -18,7 +18,7 @@ from tests import decoders
 from tests.decoders import FFN, HEADS, KV_HEADS, LAYERS, SIZE, VOCABULARY, WIDTH, grouped
 from tests.examples import at_night, examples
 from tracer.analyzers.views.trace.phases import line
-from tracer.api._generation import generate, measure, planned
+from tracer.api._generation import Phased, generate, planned
 from tracer.containment.activity import silent
 from tracer.errors import InputError, ModelError, UsageError
 from tracer.executors import registry
@@ -175,7 +175,7 @@ def test_generations_are_measured_and_their_cache_is_as_large_as_the_formula_say
     executor = registry.find_stepping("onnxruntime")
     setting = registry.settings_for("onnxruntime", {"threads": 1, "runs": 3})
     phases = Phases(5, 4)
-    generated = measure(decoder, executor, setting, 2, phases, 0, silent)
+    generated = Phased(decoder, phases, executor, 0, silent).measure(setting, 2)
     assert np.shape(generated.step_us) == (3, 4)
     assert len(generated.prefill_us) == 3
     assert generated.allocated_bytes == planned(decoder, phases).cache.nbytes(2, 9)

@@ -231,7 +231,7 @@ class _Search:
         report(0, 0, f"trying {member.label}")
         try:
             side = in_own_process(member.open(), stack, report)
-            trace = side.run(running.FIRST_RUNS, self._call.settings)
+            trace = side.run(self._call.settings)
         except TracerError as error:
             self._failures.append(error)
             self._errors[place] = error.what

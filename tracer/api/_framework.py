@@ -2,12 +2,10 @@
 
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import product
-from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 import pandas as pd
 from numpy.typing import NDArray
@@ -19,7 +17,7 @@ from tracer.api.profile import ProfileFrameworkArguments
 from tracer.errors import InputError, TracerError, UsageError
 from tracer.executors import registry
 from tracer.executors.calls import RANGE, described
-from tracer.executors.registry import AlternatingExecutor, CountingExecutor, Profiled, Works
+from tracer.executors.registry import CountingExecutor, Profiled, Works
 from tracer.executors.settings import EagerSettings
 from tracer.exporters.records import InputSpec, draw, exporter_of, inputs_of
 from tracer.exporters.subject import load_source
@@ -52,8 +50,8 @@ def profile_framework(call: ProfileFrameworkArguments) -> Trace:
         )
     compiler = executor.compiled if call.compiled else None
     if call.inputs is None:
-        specs = _specs(model, subject, call.input_shape, call.input_dtype)
-        drawn = [_drawn(specs, size, call.seed) for size in as_list(call.batch)]
+        specs = known_specs(model, subject, call.input_shape, call.input_dtype)
+        drawn = [draw_inputs(specs, size, call.seed) for size in as_list(call.batch)]
         notes = [f"inputs are random, seed {call.seed}"]
     else:
         given: Any = list(named.values()) or call.inputs
@@ -101,36 +99,6 @@ def _multiplied(works: Works, peaks: environment.Peaks | None) -> Works:
     }
 
 
-Opened = TypeVar("Opened")
-Opening: TypeAlias = Callable[
-    [AlternatingExecutor[Any, Any, EagerSettings], Any, Sequence[NDArray[Any]], EagerSettings],
-    AbstractContextManager[Opened],
-]
-"""Opens a model on inputs in an executor."""
-
-
-@contextmanager
-def opened(
-    target: str,
-    framework: str,
-    args: Mapping[str, object],
-    weights: Path | None,
-    batch: int | None,
-    settings: EagerSettings,
-    inputs: Sequence[NDArray[Any]] | None,
-    opening: Opening[Opened],
-) -> Iterator[Opened]:
-    """Loads the model and opens it on `inputs`, or on random ones of its own `input_shape`."""
-    model = load_source(
-        target, dict(args), weights=weights, framework=framework, seed=settings.seed
-    )
-    if inputs is None:
-        inputs = _drawn(_specs(model, target, None, "float32"), batch, settings.seed)
-    executor = registry.find_alternating(framework)
-    with opening(executor, model, inputs, settings) as ready:
-        yield ready
-
-
 def _info(
     target: str, framework: str, profile: Profiled, parameters: Iterable[tuple[str, int, bytes]]
 ) -> ModelInfo:
@@ -155,9 +123,10 @@ def _info(
     )
 
 
-def _specs(
+def known_specs(
     model: object, target: str, shapes: Any, dtypes: str | Sequence[str]
 ) -> tuple[InputSpec, ...]:
+    """Returns the inputs of a model. Raises UsageError where their shapes are not known."""
     specs = inputs_of(model, shapes, dtypes)
     if not specs:
         raise UsageError(
@@ -167,7 +136,8 @@ def _specs(
     return specs
 
 
-def _drawn(specs: Sequence[InputSpec], batch: int | None, seed: int) -> Sequence[NDArray[Any]]:
+def draw_inputs(specs: Sequence[InputSpec], batch: int | None, seed: int) -> Sequence[NDArray[Any]]:
+    """Returns random arrays, at another batch if there is one."""
     return draw(specs if batch is None else [spec.with_batch(batch) for spec in specs], seed)
 
 

@@ -38,13 +38,42 @@ class Phased:
     def request(self, batch: int | None, settings: Any, phase: Phase) -> PhaseRequest:
         """Returns the request for the feeds of `phase`; before the prefill, times generations."""
         if phase.name == PREFILL:
-            generated = measure(
-                self.decoder, self.executor, settings, batch, self.phases, self.seed, self.progress
-            )
+            generated = self.measure(settings, batch)
             if generated.prefill_us:  # none if a signal ended the first of them
                 self.measured.append(generated)
         model = self.decoder.model
         return PhaseRequest(model, batch=batch, seed=self.seed, decoder=self.decoder, phase=phase)
+
+    def measure(self, settings: Any, batch: int | None) -> Generated:
+        """Returns the times of whole generations on random tokens.
+
+        `settings` say how often, as of runs: the first generation is not counted. Raises the errors
+        of the executor.
+        """
+        decoder, phases = self.decoder, self.phases
+        entries, steps = batch or decoder.batch or 1, phases.decode or 0
+        prompt = Step(entries, phases.prefill, 0)
+        whole = Step(entries, phases.prefill + steps, 0)
+        tokens = decoder.feeds(whole, self.seed)[decoder.tokens]
+        prefill_us: list[float] = []
+        step_us: list[tuple[float, ...]] = []
+        with self.executor.stepping(decoder.model, settings) as step:
+            sizes = generate(decoder, step, tokens, prompt, lambda us: None)
+            seconds = 0.0
+            while missing := settings.missing_runs(len(step_us), seconds):
+                if signals.ending():
+                    break
+                times: list[float] = []
+                self.progress(len(step_us), len(step_us) + missing, "generating")
+                sizes = generate(decoder, step, tokens, prompt, times.append)
+                prefill_us.append(times[0])
+                step_us.append(tuple(times[1:]))
+                seconds = (sum(prefill_us) + sum(map(sum, step_us))) / 1e6
+            allocated = sum(map(step.nbytes, sizes.values()))
+        return Generated(
+            entries, getattr(settings, "threads", None) or None,
+            getattr(settings, "optimization", None), tuple(prefill_us), tuple(step_us), allocated,
+        )  # fmt: skip
 
     def with_generations(self, trace: Trace) -> Trace:
         """Returns `trace` with the cache and the generations."""
@@ -67,44 +96,6 @@ def planned(decoder: Decoder, phases: Phases) -> Generation:
     first = decoder.cache[0]
     cache = CacheSize(decoder.layers, *first.heads_and_size, first.dtype, decoder.cache_bytes(1, 1))
     return Generation(phases.prefill, phases.decode, cache)
-
-
-def measure(
-    decoder: Decoder,
-    executor: registry.SteppingExecutor[Model, FeedSet, Any],
-    settings: Any,
-    batch: int | None,
-    phases: Phases,
-    seed: int,
-    progress: activity.Progress,
-) -> Generated:
-    """Returns the times of whole generations on random tokens from `seed`.
-
-    `settings` say how often, as of runs: the first generation is not counted. Raises the errors of
-    the executor.
-    """
-    entries, steps = batch or decoder.batch or 1, phases.decode or 0
-    prompt = Step(entries, phases.prefill, 0)
-    tokens = decoder.feeds(Step(entries, phases.prefill + steps, 0), seed)[decoder.tokens]
-    prefill_us: list[float] = []
-    step_us: list[tuple[float, ...]] = []
-    with executor.stepping(decoder.model, settings) as step:
-        sizes = generate(decoder, step, tokens, prompt, lambda us: None)
-        seconds = 0.0
-        while missing := settings.missing_runs(len(step_us), seconds):
-            if signals.ending():
-                break
-            times: list[float] = []
-            progress(len(step_us), len(step_us) + missing, "generating")
-            sizes = generate(decoder, step, tokens, prompt, times.append)
-            prefill_us.append(times[0])
-            step_us.append(tuple(times[1:]))
-            seconds = (sum(prefill_us) + sum(map(sum, step_us))) / 1e6
-        allocated = sum(map(step.nbytes, sizes.values()))
-    return Generated(
-        entries, getattr(settings, "threads", None) or None,
-        getattr(settings, "optimization", None), tuple(prefill_us), tuple(step_us), allocated,
-    )  # fmt: skip
 
 
 def generate(

@@ -177,6 +177,7 @@ class ProfileArguments(_calls.Contained):
     convention: str = _calls.convention(group=_calls.ONNX)
     energy: str | None = _calls.energy("none", _calls.ONNX)
     accumulator: int | str | AnyAccumulator | Policy | None = None
+    receivers: Sequence[Receiver] = ()
     peaks: Callable[[int], Peaks] | None = None
     confirm: bool = True
     executor: str = option(
@@ -186,48 +187,29 @@ class ProfileArguments(_calls.Contained):
     keep: Callable[[Trace], object] | None = None
 
 
-@dataclass(frozen=True)
-class SumOptions:
-    """The accumulators whose overflow is counted beside the times, and who receives the outputs."""
-
-    policy: Policy
-    receivers: Sequence[Receiver] = ()
-
-
 def profile_target(
     target: str | Path,
     options: Mapping[str, Any],
     framework: FrameworkOptions,
-    sums: SumOptions | None = None,
-    progress: Progress | None = None,
-    keep: Callable[[Trace], object] | None = None,
+    progress: Progress,
+    keep: Callable[[Trace], object] | None,
 ) -> Trace:
     """Profiles an ONNX model, or the model that FILE.py:NAME names, in its framework.
 
-    `options` are arguments of `profile`. With `sums`, the overflow of an ONNX model is counted over
-    all inputs first, and merged into the rows of the times. Without `sums`, `keep` is as in
-    `profile`. Raises the errors of `profile`, `interpret` and `profile_framework`.
+    `options` are arguments of `profile`, and so is `keep`. Raises the errors of `profile` and
+    `profile_framework`.
     """
-    from tracer.analyzers.table import Source, merged
     from tracer.exporters.subject import runs_in_framework
 
-    in_framework = runs_in_framework(str(target))
-    if (sums is not None or in_framework) and any(options[name] for name in PHASES):
-        raise _no_phases()
-    if in_framework:
-        common = {name: options[name] for name in COMMON}
-        peaks = options.get("peaks") if framework.device != "cpu" else None
-        return profile_framework(
-            str(target), **vars(framework), **common, peaks=peaks, progress=progress
-        )
-    if sums is None:
+    if not runs_in_framework(str(target)):
         return profile(target, **options, progress=progress, keep=keep)
-    counted = interpret(
-        target, **{name: options[name] for name in _OF_SUMS}, accumulator=sums.policy,
-        progress=progress, receivers=sums.receivers,
-    )  # fmt: skip
-    times = profile(target, **{**options, "energy": None}, progress=progress)
-    return merged([Source("times", times), Source("sums", counted)])
+    if any(options[name] for name in PHASES):
+        raise _no_phases()
+    common = {name: options[name] for name in COMMON}
+    peaks = options.get("peaks") if framework.device != "cpu" else None
+    return profile_framework(
+        str(target), **vars(framework), **common, peaks=peaks, progress=progress
+    )
 
 
 def _no_phases() -> UsageError:
@@ -265,7 +247,7 @@ def profile(call: ProfileArguments) -> Trace:
     differ from those of the plan.
 
     With an `accumulator`, as in `interpret`, its overflow is counted as well, over all inputs, and
-    is in the rows of the times.
+    is in the rows of the times. `receivers` are those of `interpret`.
 
     `keep` is called before every further run, with a trace of the runs so far that is marked
     incomplete: what is left of them if the model crashes the process.
@@ -306,7 +288,8 @@ def _with_sums(call: ProfileArguments) -> Trace:
         raise _no_phases()
     counted = interpret(
         call.model, **{name: getattr(call, name) for name in _OF_SUMS},
-        accumulator=call.accumulator, progress=call.report, in_process=True,
+        accumulator=call.accumulator, receivers=call.receivers, progress=call.report,
+        in_process=True,
     )  # fmt: skip
     times = _profile.profile(replace(call, accumulator=None, energy=None))
     return merged([Source("times", times), Source("sums", counted)])

@@ -112,10 +112,6 @@ class Output:
         others = replace(self, files=tuple(name for name in self.files if name not in own))
         return next(iter(paths), None), others
 
-    def with_file(self, name: str | None) -> Output:
-        """Returns this with one more file; None names none."""
-        return self if name is None else replace(self, files=(*self.files, name))
-
     def keep(self, result: Result, *extensions: str) -> None:
         """Writes `result`, which is incomplete, to the files of these formats alone."""
         from tracer.analyzers import views

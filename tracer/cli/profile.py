@@ -128,15 +128,14 @@ def command(
         from tracer import host
 
         options["peaks"] = partial(host.peaks, announce=tell)  # tells of a first measurement
-    witness = None if accumulating is None else _accumulating.Witness(accumulating)
-    sums = None
-    if accumulating is not None and witness is not None:
-        sums = api.SumOptions(accumulating.policy, [witness])
+    witness = None
+    if accumulating is not None:
+        witness = _accumulating.Witness(accumulating)
+        options |= {"accumulator": accumulating.policy, "receivers": [witness]}
     # What the code of the user prints is no data of ours.
     with progress() as report, redirect_stdout(sys.stderr):
-        trace = api.profile_target(
-            model, options, framework, sums, report, lambda kept: output.keep(kept, "trace")
-        )
+        keep = None if witness else lambda kept: output.keep(kept, "trace")
+        trace = api.profile_target(model, options, framework, report, keep)
     if trace.is_incomplete:  # the signal that broke it off is told after this
         output.keep(trace, "trace")
         output.show(trace)

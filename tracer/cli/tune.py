@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,9 @@ def command(
 
     told = "the changed model goes to one .onnx file"
     target, others = output.split(Tuned, "onnx", told, "Name it: -o FILE.onnx.")
-    planned = others.with_file(None if plan is None else f"plan.json:{plan}")
-    planned.check(Tuned)
+    if plan is not None:
+        others = replace(others, files=(*others.files, f"plan.json:{plan}"))
+    others.check(Tuned)
     with progress() as report:
         result = api.tune(
             model,
@@ -72,4 +74,4 @@ def command(
             tell(f"{target} is not written: no change of the model was kept")
         else:
             tell_written(target, f" ({target.stat().st_size:,} bytes)")
-    planned.emit(result)
+    others.emit(result)

@@ -244,20 +244,14 @@ def scores_table(scores: Sequence[Scores]) -> Table:
             "" if pd.isna(row[field]) else texts.score(float(row[field]), str(row["unit"]))
         )
 
-    def change(row: Row, field: str = "change") -> str:
-        return "" if pd.isna(row[field]) else f"{float(row[field]):+.4f}"
-
-    def interval(row: Row) -> str:
-        low, high = change(row, "low"), change(row, "high")
-        return f"{low} to {high}" if low else ""
-
+    change = "{:+.4f}".format
     columns = (
         name_column("metric", "named", 0),
         name_column("side", "side", 1),
         Column("A", "first_value", value("first_value"), 3),
         Column("side's", "value", value("value"), 2),
-        Column("change", "change", change, 4),
-        Column(INTERVAL, "low", interval, 5),
+        number_column("change", "change", change, 4),
+        Column(INTERVAL, "low", interval("low", "high", change), 5),
     )
     rows = pd.DataFrame([asdict(each) for each in scores])
     rows["named"] = [f"{each.metric} {each.unit}".strip() for each in scores]

@@ -93,8 +93,7 @@ def rotary(op: Operation, width: int) -> Count:
     return Count(adds=1, muls=2) * (op.input(0).size // max(width, 1) * rotated)
 
 
-@counts("LinearAttention", settings=(3,))
-@counts("LinearAttention", domain=MICROSOFT, settings=(3,))
+@counts("LinearAttention", domain=("", MICROSOFT), settings=(3,))
 def _linear(op: Operation) -> Count:
     """Counts the recurrence of the specification, token by token, for any size of chunks."""
     batch, tokens = op.input(0).shape[:2]

@@ -21,8 +21,8 @@ from tracer.analyzers.cost.rules import reduction
 from tracer.analyzers.cost.rules.elementwise import PER_ELEMENT, per_element, swish
 from tracer.analyzers.cost.rules.quantization import (
     DEQUANTISE,
+    DYNAMIC_QUANTISE,
     REQUANTISE,
-    dynamic_quantise,
     zero_points,
 )
 from tracer.graph.operators import MICROSOFT
@@ -126,7 +126,8 @@ def _dynamic(op: Operation) -> Count:
     """Quantises A by its range, multiplies integers, scales, and adds the bias."""
     outputs = op.output().size
     scaled = Count(adds=outputs if op.has(4) else 0, muls=outputs)
-    return dynamic_quantise(op.input(0).size) + product(op) + zero_points(op, ((1, 3),)) + scaled
+    rounding = DYNAMIC_QUANTISE * op.input(0).size
+    return rounding + product(op) + zero_points(op, ((1, 3),)) + scaled
 
 
 @counts("MatMulIntegerToFloat", domain=MICROSOFT, settings=(2, 3, 4, 5))

@@ -36,8 +36,7 @@ counts("GatherND", "Trilu", domain=MICROSOFT, moves=selects, settings=(1,))(no_w
 # copies
 counts("Transpose", "Concat", "DepthToSpace", "SpaceToDepth")(no_work)
 counts("Expand", "Tile", "OneHot", settings=(1, 2))(no_work)
-counts("Pad", settings=(1, 2, 3))(no_work)
-counts("Pad", domain=MICROSOFT, settings=(1, 2, 3))(no_work)
+counts("Pad", domain=("", MICROSOFT), settings=(1, 2, 3))(no_work)
 counts("UnfoldTensor", domain=MICROSOFT)(no_work)
 counts("MaxUnpool", "TensorScatter", settings=(2,))(no_work)
 counts("Scatter", settings=(1,))(no_work)
@@ -110,8 +109,7 @@ _generates("ConstantOfShape", settings=(0,))(no_work)
 _generates("EyeLike")(no_work)
 
 _RANGE = per_output(Count(adds=1, muls=1))  # start + index × delta
-_generates("Range", settings=(0, 1, 2))(_RANGE)
-_generates("Range", domain=MICROSOFT, settings=(0, 1, 2))(_RANGE)
+_generates("Range", domain=("", MICROSOFT), settings=(0, 1, 2))(_RANGE)
 
 _DRAW = per_output(Count(adds=1, muls=1, other=1))  # a draw, scaled and shifted
 _generates("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")(_DRAW)

@@ -41,14 +41,13 @@ def _group(op: Operation) -> Count:
     return normalise(op.input(0).size, groups) + (SCALE + SHIFT) * op.input(0).size
 
 
-@counts("LayerNormalization")
-@counts("LayerNormalization", domain=MICROSOFT)
+@counts("LayerNormalization", domain=("", MICROSOFT))
 def _layer(op: Operation) -> Count:
     return _layer_norm(op, shift=2)
 
 
-@counts("RMSNormalization", "SimplifiedLayerNormalization")
-@counts("SimplifiedLayerNormalization", domain=MICROSOFT)
+@counts("RMSNormalization")
+@counts("SimplifiedLayerNormalization", domain=("", MICROSOFT))
 def _rms(op: Operation) -> Count:
     return root_mean_square(op.input(0).size, rows(op)) + SCALE * op.input(0).size
 

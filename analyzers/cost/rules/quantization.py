@@ -1,6 +1,6 @@
 """Quantisation and dequantisation, also those of QONNX, and operators on quantised tensors."""
 
-from tracer.analyzers.cost.count import Count, Operation, counts, per_output, selects
+from tracer.analyzers.cost.count import Count, Operation, counts, per_input, per_output, selects
 from tracer.analyzers.cost.rules import reduction
 from tracer.analyzers.cost.rules.elementwise import PER_ELEMENT
 from tracer.graph.operators import MICROSOFT, QONNX_DOMAIN
@@ -15,26 +15,20 @@ _QUANTISE = Count(adds=1, other=4)
 """Divide by the scale, round, add the zero point, clamp to both ends."""
 
 
-@counts("QuantizeLinear", settings=(1, 2))
-@counts("QuantizeLinear", domain=MICROSOFT, settings=(1, 2))
+@counts("QuantizeLinear", domain=("", MICROSOFT), settings=(1, 2))
 def _quantize(op: Operation) -> Count:
     return Count(adds=int(op.has(2)), other=_QUANTISE.other) * op.output().size
 
 
-@counts("DequantizeLinear", settings=(1, 2))
-@counts("DequantizeLinear", domain=MICROSOFT, settings=(1, 2))
+@counts("DequantizeLinear", domain=("", MICROSOFT), settings=(1, 2))
 def _dequantize(op: Operation) -> Count:
     return Count(adds=int(op.has(2)), muls=1) * op.output().size
 
 
-@counts("DynamicQuantizeLinear")
-def _dynamic_quantize(op: Operation) -> Count:
-    return dynamic_quantise(op.input(0).size)
+DYNAMIC_QUANTISE = Count(other=2) + _QUANTISE
+"""Compare with both ends of the range, and quantise; the scale itself is not counted."""
 
-
-def dynamic_quantise(elements: int) -> Count:
-    """Counts comparing with both ends of the range, and quantising; not the scale itself."""
-    return (Count(other=2) + _QUANTISE) * elements
+counts("DynamicQuantizeLinear")(per_input(DYNAMIC_QUANTISE))
 
 
 def zero_points(op: Operation, pairs: tuple[tuple[int, int], ...]) -> Count:

@@ -22,6 +22,8 @@ from tracer.analyzers.cost.rules.elementwise import per_element
 from tracer.analyzers.cost.rules.quantization import REQUANTISE, zero_points
 from tracer.graph.operators import MICROSOFT
 
+_BLOCKED = "com.microsoft.nchwc"
+"""The domain of onnxruntime's operators on blocks of channels."""
 _NEIGHBOURS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
 
 
@@ -44,25 +46,18 @@ def bias(op: Operation, index: int) -> Count:
 
 
 @counts("ConvTranspose")
-def _conv_transpose(op: Operation) -> Count:
-    return transposed(op) + bias(op, 2)
-
-
 @counts("ConvTransposeWithDynamicPads", domain=MICROSOFT, settings=(2,))
-def _dynamic_pads(op: Operation) -> Count:
-    return transposed(op) + bias(op, 3)
-
-
-def transposed(op: Operation) -> Count:
-    """Counts the MACs of a transposed convolution, with its cropped outputs."""
+def _conv_transpose(op: Operation) -> Count:
+    """Counts the MACs of a transposed convolution, with its cropped outputs, and the bias."""
     inputs = op.input(0).size
     channels, *rest = op.input(1).shape  # C, M/group, window
     sums = op.output().size * (channels // op.integer("group", 1))
-    return Count(macs=inputs * math.prod(rest), channel_sums=sums)
+    count = Count(macs=inputs * math.prod(rest), channel_sums=sums)
+    return count + bias(op, 2 if op.op_type == "ConvTranspose" else 3)
 
 
 @counts("FusedConv", "NhwcFusedConv", domain=MICROSOFT)
-@counts("Conv", domain="com.microsoft.nchwc")
+@counts("Conv", domain=_BLOCKED)
 def _fused_conv(op: Operation) -> Count:
     """Counts a convolution, a bias, a tensor to add, and an activation."""
     activation = per_element(op.text("activation", "")) * op.output().size
@@ -74,8 +69,7 @@ def _conv_integer(op: Operation) -> Count:
     return convolution(op, weight=1) + zero_points(op, ((0, 2), (1, 3)))
 
 
-@counts("QLinearConv", settings=(1, 2, 4, 5, 6, 7))
-@counts("QLinearConv", domain=MICROSOFT, settings=(1, 2, 4, 5, 6, 7))
+@counts("QLinearConv", domain=("", MICROSOFT), settings=(1, 2, 4, 5, 6, 7))
 def _qlinear_conv(op: Operation) -> Count:
     offsets = zero_points(op, ((0, 2), (3, 5)))
     return convolution(op, weight=3) + bias(op, 8) + offsets + REQUANTISE * op.output().size
@@ -90,8 +84,7 @@ def _deform_conv(op: Operation) -> Count:
     return convolution(op, weight=1) + bias(op, 3) + sampling
 
 
-@counts("CausalConvWithState")
-@counts("CausalConvWithState", domain=MICROSOFT)
+@counts("CausalConvWithState", domain=("", MICROSOFT))
 def _causal_conv(op: Operation) -> Count:
     outputs = op.output().size
     window = math.prod(op.input(1).shape[1:])
@@ -109,23 +102,20 @@ def _word_embedding(op: Operation) -> Count:
     return each * scores
 
 
-@counts("MaxPool")
-@counts("MaxPool", domain="com.microsoft.nchwc")
+@counts("MaxPool", domain=("", _BLOCKED))
 @counts("NhwcMaxPool", domain=MICROSOFT)
 @counts("MaxpoolWithMask", domain=MICROSOFT, settings=(1,))
 def _max_pool(op: Operation) -> Count:
     return Count(other=_window(op)) * op.output().size
 
 
-@counts("AveragePool")
-@counts("AveragePool", domain="com.microsoft.nchwc")
-def _average_pool(op: Operation) -> Count:
-    return _average(_window(op)) * op.output().size
-
-
+@counts("AveragePool", domain=("", _BLOCKED))
 @counts("QLinearAveragePool", domain=MICROSOFT, settings=(1, 2, 3, 4))
-def _quantized_average(op: Operation) -> Count:
-    return (_average(_window(op)) + REQUANTISE) * op.output().size
+def _average_pool(op: Operation) -> Count:
+    """Counts a sum of the window and a division; a quantised result is scaled and rounded."""
+    average = Count(adds=_window(op), other=1)
+    is_quantised = op.op_type == "QLinearAveragePool"
+    return (average + REQUANTISE if is_quantised else average) * op.output().size
 
 
 @counts("LpPool")
@@ -133,12 +123,10 @@ def _lp_pool(op: Operation) -> Count:
     return _norm(_window(op), op.integer("p", 2)) * op.output().size
 
 
-counts("GlobalMaxPool")(per_input(Count(other=1)))
-counts("GlobalMaxPool", domain="com.microsoft.nchwc")(per_input(Count(other=1)))
+counts("GlobalMaxPool", domain=("", _BLOCKED))(per_input(Count(other=1)))
 
 
-@counts("GlobalAveragePool")
-@counts("GlobalAveragePool", domain="com.microsoft.nchwc")
+@counts("GlobalAveragePool", domain=("", _BLOCKED))
 def _global_average(op: Operation) -> Count:
     return Count(adds=op.input(0).size, other=op.output().size)
 
@@ -147,11 +135,6 @@ def _global_average(op: Operation) -> Count:
 def _global_lp(op: Operation) -> Count:
     outputs = op.output().size
     return _norm(op.input(0).size // max(outputs, 1), op.integer("p", 2)) * outputs
-
-
-def _average(window: int) -> Count:
-    """Counts a sum of `window` elements and a division."""
-    return Count(adds=window, other=1)
 
 
 def _norm(window: int, p: int) -> Count:
@@ -168,7 +151,7 @@ def _window(op: Operation) -> int:
 
 
 @counts("Resize", "Upsample", settings=(1, 2, 3))
-@counts("Upsample", domain="com.microsoft.nchwc")
+@counts("Upsample", domain=_BLOCKED)
 def _resize(op: Operation) -> Count:
     reach = _reach(op, "nearest")
     antialias = bool(op.integer("antialias", 0))
@@ -180,8 +163,7 @@ def _resize(op: Operation) -> Count:
     return interpolate(neighbours) * op.output().size
 
 
-@counts("GridSample")
-@counts("GridSample", domain=MICROSOFT)
+@counts("GridSample", domain=("", MICROSOFT))
 def _grid_sample(op: Operation) -> Count:
     axes = len(op.input(0).shape) - 2
     return interpolate(_reach(op, "linear") ** axes) * op.output().size

@@ -470,8 +470,6 @@ def _rounded(numbers: "np.ndarray[Any, np.dtype[np.float64]]") -> Any:
 
 
 def _number(value: float) -> Any:
-    if value != value:
-        return None
     if value in (float("inf"), float("-inf")):  # JSON has no infinity; readers overflow to it
         return msgspec.Raw(b"1e999" if value > 0 else b"-1e999")
     return int(value) if value.is_integer() and abs(value) < 1e15 else value

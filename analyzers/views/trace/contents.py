@@ -102,7 +102,7 @@ def _run_fields(trace: Trace, section: Section, options: ViewOptions) -> dict[st
             "left_out": counted.left_out,
             "text": counted.sentence(),
         },
-        "returning_us": run.returning_us if run and run.returning_us == run.returning_us else None,
+        "returning_us": run.returning_us if run else None,
         "coverage": coverage(run, section.nodes) if run else None,
         "backward_share": backward_share(section.nodes) if run else None,
         "totals": {**totals, "nodes_unknown": int(own["macs"].isna().sum())},

@@ -68,32 +68,29 @@ def growth_of_generations(generated: Generated, prefill: int) -> Fit | None:
     return line(None, pasts, times.tolist(), errors.tolist())
 
 
-def growth_of_runs(runs: Sequence[Run]) -> Fit | None:
-    """Returns the line through the mean wall times of decode runs at several pasts; else None."""
-    times = [wall(run)["mean"] for run in runs]
-    highs = [wall_interval(run)[1] for run in runs]
-    errors = [(high - time) / _Z_975 for high, time in zip(highs, times, strict=True)]
-    return line(None, [run.past or 0 for run in runs], times, errors)
+def growth_of_runs(runs: Sequence[Run], tables: Sequence[pd.DataFrame]) -> Iterator[Fit]:
+    """Yields the line through the wall times of decode runs at several pasts, and those of nodes.
 
-
-def growth_of_nodes(tables: Sequence[pd.DataFrame], pasts: Sequence[int]) -> tuple[Fit, ...]:
-    """Returns the lines of the nodes that grow most, the steepest first.
-
-    `tables` are the rows of decode runs, folded by `node`, one for each of `pasts`. Nodes whose
-    growth is within its uncertainty are left out.
+    `tables` are the rows of the runs, folded by `node`. Of the nodes that grow beyond their
+    uncertainty the steepest come first.
     """
-    fits = []
+    pasts = [run.past or 0 for run in runs]
+
+    def fit(name: str | None, times: Sequence[float], highs: Sequence[float]) -> Fit | None:
+        errors = [(high - time) / _Z_975 for high, time in zip(highs, times, strict=True)]
+        return line(name, pasts, times, errors)
+
+    whole = fit(None, [wall(run)["mean"] for run in runs], [wall_interval(run)[1] for run in runs])
+    yield from filter(None, (whole,))
     indexed = [table.drop_duplicates("node").set_index("node") for table in tables]
     common = [name for name in indexed[0].index if all(name in other.index for other in indexed)]
+    growing = list[Fit]()
     for name in common:
         rows = [table.loc[name] for table in indexed]
-        times = [float(row["time_us"]) for row in rows]
-        highs = [float(row["time_us_ci95_high"]) for row in rows]
-        errors = [(high - time) / _Z_975 for high, time in zip(highs, times, strict=True)]
-        fit = line(str(name), pasts, times, errors)
-        if fit is not None and fit.grows:
-            fits.append(fit)
-    return tuple(sorted(fits, key=lambda fit: -fit.slope_us)[:_TOP])
+        times, highs = ([float(row[n]) for row in rows] for n in ("time_us", "time_us_ci95_high"))
+        found = fit(str(name), times, highs)
+        growing += [found] if found is not None and found.grows else []
+    yield from sorted(growing, key=lambda each: -each.slope_us)[:_TOP]
 
 
 def line(
@@ -266,10 +263,10 @@ def generation(trace: Trace) -> dict[str, Any] | None:
             "batch": batch,
             **{name: some[0].key[name] for name in ("threads", "optimization")},
             "generations": len(generated.prefill_us) if generated else 0,
-            "speed": {name: _plain(each) for name, each in speed.items()},
+            "speed": {name: each and asdict(each) for name, each in speed.items()},
             "cache_bytes": known.cache.nbytes(batch, total),
             "cache_bytes_allocated": generated.allocated_bytes if generated else None,
-            "growth": [_plain(fit) for fit in _fits(some, known, ViewOptions())],
+            "growth": [asdict(fit) for fit in _fits(some, known, ViewOptions())],
         }
         configurations.append(configuration)
     return {
@@ -278,14 +275,6 @@ def generation(trace: Trace) -> dict[str, Any] | None:
         "cache": asdict(known.cache),
         "configurations": configurations,
     }
-
-
-def _plain(record: Speed | Fit | None) -> dict[str, Any] | None:
-    if record is None:
-        return None
-    values = asdict(record)
-    lacking = [n for n, v in values.items() if isinstance(v, float) and not math.isfinite(v)]
-    return values | dict.fromkeys(lacking)
 
 
 def _by_configuration(shown: Sequence[Section]) -> Mapping[_Configuration, list[Section]]:
@@ -419,10 +408,8 @@ def _fits(some: Sequence[Section], known: Generation, options: ViewOptions) -> t
     decodes = [section for section in some if section.phase == DECODE]
     runs = [section.run for section in decodes if section.run is not None]
     if len(runs) > 1:
-        whole = growth_of_runs(runs)
         folds = [folded(s, ViewOptions(expand=options.expand)) for s in decodes]
-        nodes = growth_of_nodes(folds, [section.past or 0 for section in decodes])
-        return (*((whole,) if whole else ()), *nodes)
+        return tuple(growth_of_runs(runs, folds))
     generated = _generated(some, known)
     whole = None if generated is None else growth_of_generations(generated, known.prefill)
     return () if whole is None else (whole,)

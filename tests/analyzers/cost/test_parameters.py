@@ -23,7 +23,7 @@ def test_a_shared_weight_counts_for_each_node_and_once_in_the_total():
     graph.op("MatMul", graph.op("MatMul", "x", weight), weight)
     result = counted(graph)
     assert result.table["params"].to_list() == [64, 64]
-    assert (result.totals["params"], result.totals["param_bytes"]) == (64, 256)
+    assert result.parameters == (64, 256)
 
 
 def test_a_derived_weight_is_the_weight_it_was_made_from():
@@ -36,15 +36,14 @@ def test_a_derived_weight_is_the_weight_it_was_made_from():
     product = graph.op("MatMul", "x", transposed)
     result = counted(graph)
     assert result.table["params"].to_dict() == {real: 0, transposed: 0, product: 32}
-    assert result.totals["param_bytes"] == 32  # as stored, one byte each
+    assert result.parameters[1] == 32  # as stored, one byte each
 
 
 def test_packed_weights_take_half_a_byte():
     graph = Graph(x=(2, 8))
     weight = graph.weight(8, 3, dtype=TensorProto.INT4)
     graph.op("MatMul", "x", graph.op("DequantizeLinear", weight, graph.weight()))
-    totals = counted(graph, opset=21).totals
-    assert (totals["params"], totals["param_bytes"]) == (24, 12)
+    assert counted(graph, opset=21).parameters == (24, 12)
 
 
 def test_settings_literals_indices_and_statistics_are_no_parameters():
@@ -168,7 +167,7 @@ def test_a_weight_that_a_loop_hands_to_every_step_is_that_of_its_reader(text, we
     proto = parse(text, **{n: np.ones(shape, np.float32) for n, shape in weights.items()})
     model = loading.from_proto(proto)
     result = cost(TypedModel(model, shape_inference.infer(model, {"x": (1, 4)})))
-    assert result.totals["params"] == expected
+    assert result.parameters[0] == expected
     owners = result.table["params"] > 0
     assert owners.sum() == 1
     assert "MatMul" in result.table.index[owners][0]
@@ -179,4 +178,4 @@ def test_a_scan_may_claim_any_number_of_sequences(sequences):
     text = SCAN.replace("num_scan_inputs = 1", f"num_scan_inputs = {sequences}")
     model = loading.from_proto(parse(text, layers=np.ones((3, 4, 4), np.float32)))
     types = shape_inference.infer(model, {"x": (1, 4)})
-    assert cost(TypedModel(model, types)).totals["params"] == (48 if sequences > 0 else 0)
+    assert cost(TypedModel(model, types)).parameters[0] == (48 if sequences > 0 else 0)

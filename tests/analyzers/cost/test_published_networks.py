@@ -38,8 +38,8 @@ def test_macs_and_parameters_are_the_published_ones(name):
     model = BUILD[name]().model()
     counted = cost(TypedModel(model, shape_inference.infer(model, {})))
     assert counted.unknown == ()
-    assert (counted.totals["macs"], counted.totals["params"]) == PUBLISHED[name]
-    assert counted.totals["param_bytes"] == 4 * PUBLISHED[name][1]
+    assert (counted.table["macs"].sum(), counted.parameters[0]) == PUBLISHED[name]
+    assert counted.parameters[1] == 4 * PUBLISHED[name][1]
 
 
 def test_layers_of_resnet_18():

@@ -134,7 +134,7 @@ def test_a_weight_that_is_also_read_as_floats_has_each_width_and_the_greatest_in
     counted = cost(TypedModel(model, shape_inference.infer(model, {})))
     bytes_of = counted.table["param_bytes"]
     assert bytes_of[["floats", "y", "z"]].to_list() == [400, 25, 25]
-    assert (counted.totals["params"], counted.totals["param_bytes"]) == (100, 400)
+    assert counted.parameters == (100, 400)
 
 
 def test_bytes_that_move_are_those_of_the_types_in_the_graph():

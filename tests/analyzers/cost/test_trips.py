@@ -59,7 +59,7 @@ def test_a_loop_counts_its_constant_maximum_and_says_so():
 
 def test_parameters_do_not_multiply():
     result = counted(LOOP)
-    assert result.table.loc["loop.body/product", "params"] == result.totals["params"] == 4
+    assert result.table.loc["loop.body/product", "params"] == result.parameters[0] == 4
 
 
 def test_a_loop_with_a_fed_maximum_counts_once_and_says_so():

@@ -2,7 +2,7 @@
 
 import importlib.util
 import sys
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from types import ModuleType
 
@@ -19,6 +19,7 @@ from tracer.api.compare.naming import parse, with_short_labels
 from tracer.api.compare.sides import Recorded
 from tracer.containment import signals
 from tracer.errors import InputError, UsageError
+from tracer.executors import registry
 from tracer.executors.measuring import Recorder, RunTimes
 from tracer.executors.onnxruntime.feeding import PlainSession
 from tracer.graph.loading import open_model
@@ -228,16 +229,16 @@ def test_a_framework_side_is_profiled_by_the_api_and_compared(trace, model, monk
         asked.append((target, options))
         return trace
 
-    @contextmanager
-    def opened(target, framework, args, weights, batch, settings, inputs, opening):
-        timed.append((target, framework, args, settings.backward))
-        yield opening(Executor(), None, None, settings)
+    def load_source(target, args, *, framework, **others):
+        timed.append((target, framework, args))
 
     class Executor:
-        def ready(self, *subject):
-            return lambda: 100.0
+        def ready(self, model, inputs, settings):
+            timed[-1] += (settings.backward,)
+            return nullcontext(lambda: 100.0)
 
-        def recording(self, *subject):
+        def recording(self, model, inputs, settings):
+            timed[-1] += (settings.backward,)
             run = trace.runs[0]
             names = [kernel.name for kernel in run.kernels]
             times, samples = [], []
@@ -247,10 +248,13 @@ def test_a_framework_side_is_profiled_by_the_api_and_compared(trace, model, monk
                 samples.extend([run.samples[0]] * runs)
 
             read = lambda: RunTimes(names, np.array(samples), np.array(times))  # noqa: E731
-            return Recorder(lambda: 100.0, record, read)
+            return nullcontext(Recorder(lambda: 100.0, record, read))
 
     monkeypatch.setattr("tracer.api.compare.sides.profile_framework", profile_framework)
-    monkeypatch.setattr("tracer.api.compare.sides.opened", opened)
+    monkeypatch.setattr("tracer.api.compare.sides.load_source", load_source)
+    find = registry.find_alternating
+    of_name = lambda name: Executor() if name == "torch" else find(name)  # noqa: E731
+    monkeypatch.setattr(registry, "find_alternating", of_name)
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     settings = replace(QUICK, args={"depth": 20}, backward=True)

@@ -237,6 +237,6 @@ def test_a_side_in_another_process_is_the_same_side_there_whatever_its_kind(mode
             remote = kind(**own, process=process)
             assert remote.local == side
             assert type(remote.local) is type(side)
-            assert remote.run(3, QUICK).runs[0].executor == executor
+            assert remote.run(QUICK).runs[0].executor == executor
             with remote.runner(QUICK).whole_runs() as opened:
                 assert opened.timed() > 0

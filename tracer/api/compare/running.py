@@ -29,9 +29,6 @@ from tracer.support.temporary import TemporaryFolder
 from tracer.support.types import FloatArray
 from tracer.text import plural
 
-FIRST_RUNS = 5
-"""Runs of the profile that tells which kernels a side has, before the turns."""
-
 PACES = {
     "whole runs": Pace(block_us=100.0, least_runs=1, session_s=0.05),
     "layers": Pace(block_us=500.0, least_runs=5, session_s=0.1),
@@ -145,7 +142,7 @@ def measure(
     """
     if not live:
         return [], ()
-    first = first or [side.run(FIRST_RUNS, settings) for side in live]
+    first = first or [side.run(settings) for side in live]
     runners = [side.runner(settings) for side in live]
     together = not any(side.is_large for side in live)
     blocks: list[Blocks] = [[] for _ in live]

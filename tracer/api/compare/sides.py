@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias
 
 from numpy.typing import NDArray
 
-from tracer.api._framework import Opening, opened
+from tracer.api._framework import draw_inputs, known_specs
 from tracer.api.compare import SideSettings
 from tracer.api.profile import profile, profile_framework
 from tracer.containment import signals
@@ -22,7 +22,7 @@ from tracer.executors.measuring import Open, Opener, timed
 from tracer.executors.registry import Tensors
 from tracer.executors.releases import PACKAGES, Release
 from tracer.executors.settings import EagerSettings
-from tracer.exporters.subject import names_code
+from tracer.exporters.subject import load_source, names_code
 from tracer.graph import stored_weights
 from tracer.graph.model import Model
 from tracer.graph.shape_inference import symbol_sizes
@@ -33,10 +33,9 @@ from tracer.records.trace import Trace, Turns
 from tracer.support.types import FloatArray
 
 DEFAULT, LEVEL, PROVIDER, REGISTER = "ort", "optimization", "provider", "register"
-_Opened = TypeVar("_Opened")
 
-_WARMUP = 2
-"""Runs before those of the profile."""
+_WARMUP, _RUNS = 2, 5
+"""Runs of the profile that tells which kernels a side has, and those before them."""
 
 _INPUT_SETTINGS = {"inputs", "input_shape", "input_dtype", "seed"}
 _PACE = {"precision", "sessions", "threads"}
@@ -114,21 +113,19 @@ class OnnxSide:
             return None
         return self.optimization or settings.optimization
 
-    def run(
-        self, runs: int | None, settings: SideSettings, progress: Progress | None = None
-    ) -> Trace:
-        """Profiles the model."""
+    def run(self, settings: SideSettings) -> Trace:
+        """Profiles the model, before the turns."""
         batch, dims = self._sizes(settings)
         feeds = self.feeds or settings.inputs
         if not feeds and batch is None and not dims and self.source.is_dir():
             feeds = next(iter(sorted(self.source.glob("test_data_set_*"))), None)
         with signals.keep_nothing():  # the turns that follow need all of it
             return profile(
-                self.model, batch=batch, runs=runs, warmup=_WARMUP, seed=settings.seed,
+                self.model, batch=batch, runs=_RUNS, warmup=_WARMUP, seed=settings.seed,
                 threads=self.used_threads(settings), dims=dims, inputs=feeds,
                 optimization=self.level(settings), **self._provided(settings),
                 confirm=False,  # once for each of many rounds would take too long
-                progress=progress, executor=self.executor,
+                executor=self.executor,
             )  # fmt: skip
 
     def runner(self, settings: SideSettings) -> Runner:
@@ -226,17 +223,15 @@ class FrameworkSide:
     kind: ClassVar[str] = "models of a framework"
     is_large: ClassVar[bool] = False  # the weights are known only after the code has run
 
-    def run(
-        self, runs: int | None, settings: SideSettings, progress: Progress | None = None
-    ) -> Trace:
+    def run(self, settings: SideSettings) -> Trace:
         """Profiles the model in its framework."""
         with locate_errors(self.source, once=True):
             return profile_framework(
-                self.source, batch=self.batch or settings.batch, runs=runs, warmup=_WARMUP,
+                self.source, batch=self.batch or settings.batch, runs=_RUNS, warmup=_WARMUP,
                 seed=settings.seed, threads=settings.threads, framework=self.framework,
                 args=settings.args, weights=settings.weights_of(self.framework),
                 train=settings.train, backward=settings.backward, device=self.on(settings),
-                progress=progress, inputs=self.arrays,
+                inputs=self.arrays,
             )  # fmt: skip
 
     def on(self, settings: SideSettings) -> str:
@@ -246,25 +241,29 @@ class FrameworkSide:
     def runner(self, settings: SideSettings) -> Runner:
         """Returns its runner, which loads the model again for each session."""
         return Runner(
-            partial(
-                timed, partial(self._opened, settings, lambda executor, *of: executor.ready(*of))
-            ),
-            partial(self._opened, settings, lambda executor, *of: executor.recording(*of)),
+            partial(timed, partial(self._opened, settings, is_recorded=False)),
+            partial(self._opened, settings, is_recorded=True),
         )
 
     @contextmanager
-    def _opened(self, settings: SideSettings, opening: Opening[_Opened]) -> Iterator[_Opened]:
+    def _opened(self, settings: SideSettings, is_recorded: bool) -> Iterator[Any]:
+        """Loads the model and opens it on its arrays, or on random ones of its `input_shape`."""
         eager = EagerSettings(
             threads=settings.threads, seed=settings.seed, device=self.on(settings),
             backward=settings.backward, train=settings.train,
         )  # fmt: skip
-        weights, batch = settings.weights_of(self.framework), self.batch or settings.batch
-        with (
-            locate_errors(self.source, once=True),
-            opened(self.source, self.framework, settings.args, weights, batch, eager,
-                   self.arrays, opening) as ready,
-        ):  # fmt: skip
-            yield ready
+        executor, inputs = registry.find_alternating(self.framework), self.arrays
+        opening = executor.recording if is_recorded else executor.ready
+        with locate_errors(self.source, once=True):
+            model = load_source(
+                self.source, dict(settings.args), weights=settings.weights_of(self.framework),
+                framework=self.framework, seed=settings.seed,
+            )  # fmt: skip
+            if inputs is None:
+                specs = known_specs(model, self.source, None, "float32")
+                inputs = draw_inputs(specs, self.batch or settings.batch, settings.seed)
+            with opening(model, inputs, eager) as ready:
+                yield ready
 
 
 LiveSide: TypeAlias = OnnxSide | FrameworkSide
@@ -289,12 +288,10 @@ class _Remote:
         kind = OnnxSide if isinstance(self, OnnxSide) else FrameworkSide
         return kind(**_values(self, kind))
 
-    def run(
-        self, runs: int | None, settings: SideSettings, progress: Progress | None = None
-    ) -> Trace:
+    def run(self, settings: SideSettings) -> Trace:
         """Profiles the model."""
         side = self.local
-        trace: Trace = self.process.call(type(side).run, side, runs, settings)
+        trace: Trace = self.process.call(type(side).run, side, settings)
         return trace
 
     def runner(self, settings: SideSettings) -> Runner:
