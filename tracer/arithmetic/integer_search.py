@@ -296,8 +296,12 @@ class Search:
         """
         random, terms, largest = self.random, self.box.terms, self.box.largest_product
         order = accumulator.order
-        like = [*_orders_like(order, terms)]
-        like = [like[k] for k in random.permutation(len(like))[:_LIKE]] or [order]
+        like: list[spec.orders.Order] = [order]
+        if isinstance(order, spec.orders.Maddubs):
+            like = [*pair_orders(terms)]
+        elif not isinstance(order, spec.orders.Tiles):
+            like = [*named_orders(terms)]
+        like = [like[k] for k in random.permutation(len(like))[:_LIKE]]
         stages = [_sums_of_stages(each, terms) for each in (order, *like)]
         limits = [each.range[1] for each in _registers(accumulator)]
         products, rows = np.zeros((_BALANCED, terms), np.int64), np.arange(_BALANCED)
@@ -415,17 +419,6 @@ def named_orders(count: int) -> Iterator[spec.orders.Order]:
     yield spec.orders.Sorted()
     yield from (spec.orders.Chunked(size) for size in range(2, count))
     yield from (spec.orders.Lanes(size) for size in range(2, count))
-
-
-def _orders_like(order: spec.orders.Order, count: int) -> Iterator[spec.orders.Order]:
-    """Yields the orders of the kind of one that has no registers."""
-    match order:
-        case spec.orders.Maddubs():
-            yield from pair_orders(count)
-        case spec.orders.Tiles():
-            return
-        case _:
-            yield from named_orders(count)
 
 
 def pair_orders(count: int) -> Iterator[spec.orders.Order]:
