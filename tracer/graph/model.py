@@ -83,6 +83,16 @@ class Node(Struct, frozen=True):  # there are many: a dataclass takes ten times 
         is_standard = not self.domain or self.qualified_type in operators.TWINS
         return self.op_type if is_standard else ""
 
+    @property
+    def outermost(self) -> Node:
+        """The node of the main graph that this one is, or in whose bodies it is."""
+        owner = self.scope.owner
+        return self if owner is None else owner.outermost
+
+    def has_input(self, index: int) -> bool:
+        """Whether the input is present: an optional one may be left out."""
+        return len(self.inputs) > index and bool(self.inputs[index])
+
 
 @dataclass(frozen=True)
 class StandIn:
@@ -126,6 +136,11 @@ class Model:
         if self.subject is not None:
             return self.subject
         return str(self.path) if self.path is not None else "<model in memory>"
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the model's external data; None for a model built in memory."""
+        return None if self.path is None else self.path.parent
 
     @property
     def executed(self) -> Model:

@@ -215,8 +215,7 @@ def multiplies_packed_integers(node: Node) -> bool:
     if (node.domain, node.op_type) != (MICROSOFT, "MatMulNBits"):
         return False
     level = next((a.i for a in node.proto.attribute if a.name == "accuracy_level"), 0)
-    has_groups = len(node.inputs) > _GROUPS and bool(node.inputs[_GROUPS])
-    return level == _ROUNDED and not has_groups
+    return level == _ROUNDED and not node.has_input(_GROUPS)
 
 
 def adds_integers(model: Model) -> bool:
@@ -276,10 +275,7 @@ def reads_by_main_node(model: Model) -> Mapping[str, set[str]]:
     """Returns the names of the tensors that each node of the main graph reads, also in bodies."""
     read: dict[str, set[str]] = defaultdict(set)
     for node in model.nodes:
-        outermost = node
-        while outermost.scope.owner is not None:
-            outermost = outermost.scope.owner
-        read[outermost.key].update(node.inputs)
+        read[node.outermost.key].update(node.inputs)
     return read
 
 

@@ -339,9 +339,9 @@ def _weight_bits(integers: Array, operand: TensorScale, dtype: np.dtype[Any]) ->
 
 
 def _bias(node: Node, scales: TensorScales) -> FloatArray | str | None:
-    name = node.inputs[_BIAS] if len(node.inputs) > _BIAS else ""
-    if not name:
+    if not node.has_input(_BIAS):
         return None
+    name = node.inputs[_BIAS]
     integers, scale = scales.stored_integers(name, node.scope), scales.of(name, node.scope)
     floats = scales.value(name, node.scope)
     if floats is not None:  # as other quantisers store it

@@ -171,7 +171,7 @@ class TensorScales:
             return None
         numbers = self.ranges.of(node.inputs[0], node.scope)
         dtype = numbers.dtype if zero is None else zero.dtype
-        is_unknown = zero is None and value_ranges.has_input(node, 2)
+        is_unknown = zero is None and node.has_input(2)
         if is_unknown or dtype is None or not is_integer(dtype):  # float8 is no integers
             return None
         zeros = np.zeros(1, np.int64) if zero is None else zero.astype(np.int64)
@@ -204,7 +204,7 @@ class TensorScales:
 
     def _zero_point(self, node: Node) -> Array | None:
         """The stored zero point; None if it is left out, or not constant."""
-        return self.value(node.inputs[2], node.scope) if value_ranges.has_input(node, 2) else None
+        return self.value(node.inputs[2], node.scope) if node.has_input(2) else None
 
     def producer(self, name: str, scope: Scope) -> Node | None:
         """The node that computes a tensor; None for an input or a stored tensor."""
