@@ -188,8 +188,7 @@ def _quantized(
     """
     samples = CalibrationSamples(calibration, call.batch)
     quantised, notes = quantized_first(model, samples, report)
-    place = None if quantised.path is None else quantised.path.parent
-    proto = stored_weights.with_inline_weights(quantised.proto, place)
+    proto = stored_weights.with_inline_weights(quantised.proto, quantised.folder)
     if call.weight_bits is not None:
         proto = bit_reduction.narrow(proto, call.weight_bits)
     return replace(loading.from_proto(proto), subject=model.name), notes

@@ -118,10 +118,9 @@ class Interpreter:
         }  # fmt: skip
         self._patience = compiled.patience() if late_kernels else None
         self._observers = tuple(observers)
-        folder = self.model.path.parent if self.model.path is not None else None
         with enforced(self.limits.in_proportion(self._own_bytes)):
             own = registry_of(given, self.model.operators)
-            planner = Planner(self.model, own, folder, wrap_kernel, fallback)
+            planner = Planner(self.model, own, self.model.folder, wrap_kernel, fallback)
             self._whole = planner.plan()
             self._fused = self._whole if fuse is None else fused(self._whole, fuse)
         self.notes: tuple[str, ...] = ()

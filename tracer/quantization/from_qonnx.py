@@ -150,8 +150,8 @@ def with_stand_in(model: Model, rounding: Sequence[Node]) -> Model:
     main = [node for node in model.nodes if not node.scope.path]
     for node, known in zip(proto.graph.node, main, strict=True):
         node.name = known.key
-    if model.path is not None:
-        load_external_data_for_model(proto, str(model.path.parent))
+    if model.folder is not None:
+        load_external_data_for_model(proto, str(model.folder))
     converted = from_qonnx(proto, model.name)
     _refuse_unconvertible(model, converted.left)
     own = {node.key: node.key for node in model.nodes}

@@ -192,8 +192,7 @@ def quantize_weights(
     named by their keys, and keep module and source. Raises ModelError for a model without a MatMul
     by a constant matrix; UsageError for patterns that match nothing.
     """
-    folder = None if model.path is None else model.path.parent
-    named = deepcopy(stored_weights.with_inline_weights(model.proto, folder))
+    named = deepcopy(stored_weights.with_inline_weights(model.proto, model.folder))
     node_keys = (node.key for node in model.nodes if not node.scope.path)
     for node, key in zip(named.graph.node, node_keys, strict=True):
         node.name = key

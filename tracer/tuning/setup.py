@@ -117,10 +117,7 @@ class Setup:
     @property
     def whole_proto(self) -> onnx.ModelProto:
         """The model with all of its weights in memory."""
-        path = self.model.path
-        return stored_weights.with_inline_weights(
-            self.model.proto, None if path is None else path.parent
-        )
+        return stored_weights.with_inline_weights(self.model.proto, self.model.folder)
 
     def with_settings(self, **changes: Any) -> Setup:
         """Returns the same model with other values of some fields of `OrtSettings`."""

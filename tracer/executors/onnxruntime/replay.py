@@ -206,7 +206,6 @@ def _pieces(
     values = {name: feeds[name] for name in names if name in feeds}
     if intermediate := sorted(names - set(values)):
         values |= all_outputs.runner(model, deepcopy(proto), intermediate)(feeds)
-    folder = None if model.path is None else model.path.parent
     pieces: list[Piece | None] = []
     for each in nodes:
         read = [] if each is None else each.input
@@ -216,7 +215,7 @@ def _pieces(
             continue
         stored = {name: weights[name] for name in read if name in weights}
         opsets = list(proto.opset_import)
-        pieces.append(Piece(each, stored, fed, opsets, proto.ir_version, folder))
+        pieces.append(Piece(each, stored, fed, opsets, proto.ir_version, model.folder))
     return pieces
 
 
