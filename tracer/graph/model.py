@@ -396,6 +396,16 @@ def bodies(node: onnx.NodeProto) -> Sequence[tuple[str, onnx.GraphProto]]:
     return found
 
 
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """Yields the tensors that a node reads: its inputs, and what its bodies read from outside."""
+    yield from filter(None, node.input)
+    for _, body in bodies(node):
+        inside = source_names(body).union(*(inner.output for inner in body.node))
+        read = [name for inner in body.node for name in names_read(inner)]
+        read += [value.name for value in body.output]
+        yield from (name for name in read if name not in inside)
+
+
 def _walk(scope: Scope, keys: Iterator[tuple[int, str]], scopes: list[Scope]) -> Iterator[Node]:
     """Yields the nodes of a graph and of its bodies; adds the bodies to `scopes`."""
     owner = scope.owner

@@ -37,7 +37,7 @@ from tracer.graph.model import (
     canonical_domain,
     encoded,
     expanded_keys,
-    node_protos,
+    names_read,
 )
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.operators import Body, Kernel
@@ -285,11 +285,8 @@ def _compute(
 
 
 def _names_read(body: onnx.GraphProto) -> list[str]:
-    """Returns the names that the nodes of a body and of bodies inside it read."""
-    names = []
-    for node in node_protos(body):
-        names += [*node.input, *(value.name for _, each in bodies(node) for value in each.output)]
-    return list(dict.fromkeys(filter(None, names)))
+    """Returns the names that the nodes of a body read, each once."""
+    return list(dict.fromkeys(name for node in body.node for name in names_read(node)))
 
 
 def shift_int8_weights(proto: onnx.ModelProto, folder: Path) -> None:
