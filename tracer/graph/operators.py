@@ -31,6 +31,11 @@ class RulesByOperator(dict[str, _Rule]):
         return add
 
 
+def integer_attribute(node: onnx.NodeProto, name: str, default: int = 0) -> int:
+    """Returns an attribute of one integer; `default` where the node leaves it out."""
+    return next((each.i for each in node.attribute if each.name == name), default)
+
+
 ONNX_DOMAINS = frozenset({"", "ai.onnx"})
 """Both names of the standard domain."""
 QONNX_DOMAIN = "qonnx.custom_op.general"
@@ -214,7 +219,7 @@ def multiplies_packed_integers(node: Node) -> bool:
     """Whether MatMulNBits may round activations to 8 bits, and multiply integers by them."""
     if (node.domain, node.op_type) != (MICROSOFT, "MatMulNBits"):
         return False
-    level = next((a.i for a in node.proto.attribute if a.name == "accuracy_level"), 0)
+    level = integer_attribute(node.proto, "accuracy_level")
     return level == _ROUNDED and not node.has_input(_GROUPS)
 
 

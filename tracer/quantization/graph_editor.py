@@ -88,11 +88,6 @@ class GraphEditor:
             )
         return self.stored(node.input[0]), scale, zero
 
-    @staticmethod
-    def axis(node: onnx.NodeProto) -> int:
-        """Returns the axis of the channels that have a scale each."""
-        return next((a.i for a in node.attribute if a.name == "axis"), 1)
-
     def store(self, node: onnx.NodeProto, index: int, value: Array) -> None:
         """Replaces the initializer that `node` reads at `index`."""
         name = node.input[index]
