@@ -381,7 +381,7 @@ def evaluated(
     found = standard().find(node.domain, node.op_type, opset)
     if found is None:
         return ()
-    attributes = {a.name: values.from_attribute(a, folder) for a in node.proto.attribute}
+    attributes = values.attributes_of(node.proto, folder)
     bound = bind(found.function, NodeContext(node, opset), attributes, ())
     kernel = checked(bound, found, attributes)
     with np.errstate(all="ignore"):

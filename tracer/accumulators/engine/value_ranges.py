@@ -376,7 +376,7 @@ def qonnx_integers(node: Node, low: float, high: float, stored: Stored) -> Round
     """
     parameters = [stored(index) for index in range(1, len(node.inputs))]
     given = [each for each in parameters if each is not None]
-    attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+    attributes = values.attributes_of(node.proto)
     if len(given) < len(parameters) or not given:
         return None
     try:
@@ -392,7 +392,7 @@ def stored_integers(node: Node, x: Array, stored: Stored) -> Array | None:
     parameters = [each for each in given if each is not None]
     if node.op_type not in ("Quant", "IntQuant") or len(parameters) < len(given):
         return None
-    attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+    attributes = values.attributes_of(node.proto)
     try:
         integers = quant_integers(x, *parameters, **attributes)
     except (ModelError, ValueError, TypeError):  # a run tells at its own node

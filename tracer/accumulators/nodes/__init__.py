@@ -205,7 +205,7 @@ def nodes_that_sum(model: Model) -> tuple[str, ...]:
         if lowering is None:
             return False
         try:
-            attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+            attributes = values.attributes_of(node.proto)
             lowering(integer_arithmetic.NodeOperands(node, attributes, scales, None))
         except (integer_arithmetic.NoIntegerForm, TracerError):
             return False
