@@ -126,6 +126,13 @@ class Model:
     operators: user_operators.UserOperators = field(default=user_operators.NONE, repr=False)
     stand_in: StandIn | None = field(default=None, repr=False)
 
+    @classmethod
+    def of(
+        cls, proto: onnx.ModelProto, path: Path | None = None, subject: str | None = None
+    ) -> Model:
+        """Returns a model that is not checked: onnxruntime or tracer made it of a checked one."""
+        return cls(proto, path, "", expanded_keys(proto), subject=subject)
+
     def __getstate__(self) -> dict[str, Any]:
         """What another process gets: it finds nodes and tensors again by itself."""
         return {each.name: getattr(self, each.name) for each in fields(self)}

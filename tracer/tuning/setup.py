@@ -189,11 +189,11 @@ def _measure(job: _Job) -> int:
     import onnx
 
     from tracer.executors.onnxruntime import feeding, sessions
-    from tracer.graph.model import Model, expanded_keys
+    from tracer.graph.model import Model
 
     proto = onnx.ModelProto.FromString(job.proto)
     path = None if job.path is None else Path(job.path)
-    model = Model(proto, path, "", expanded_keys(proto))
+    model = Model.of(proto, path)
     factory = sessions.Factory.of(model, job.settings)
 
     # in a fork, whose highest memory begins with what it has then

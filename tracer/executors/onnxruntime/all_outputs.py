@@ -30,15 +30,7 @@ from tracer.executors.onnxruntime import feeding, kernel_nodes, sessions
 from tracer.executors.settings import OrtSettings
 from tracer.graph import stored_weights
 from tracer.graph.loading import open_model
-from tracer.graph.model import (
-    Model,
-    Node,
-    bodies,
-    canonical_domain,
-    encoded,
-    expanded_keys,
-    names_read,
-)
+from tracer.graph.model import Model, Node, bodies, canonical_domain, encoded, names_read
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.operators import Body, Kernel
 from tracer.interpreter.values import Value, type_proto
@@ -116,7 +108,7 @@ def runner_of_saved(
     for value in list(proto.graph.input):
         if value.name not in inputs and value.name not in weights:
             proto.graph.input.remove(value)
-    saved = Model(proto, path, "", expanded_keys(proto))
+    saved = Model.of(proto, path)
     settings = OrtSettings(threads=threads, register=register)
     return runner(saved, proto, computed(proto.graph), settings)
 

@@ -25,7 +25,7 @@ from tracer.errors import TracerError
 from tracer.executors.onnxruntime import all_outputs
 from tracer.executors.settings import OrtSettings
 from tracer.graph import stored_weights
-from tracer.graph.model import Model, Node, expanded_keys
+from tracer.graph.model import Model, Node
 from tracer.graph.operators import multiplies_packed_integers, rounds_values
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
@@ -57,7 +57,7 @@ def evidence(
     errors of onnxruntime and of the interpreter.
     """
     proto = onnx.load(saved, load_external_data=False)
-    graph = Model(proto, saved, "", expanded_keys(proto))
+    graph = Model.of(proto, saved)
     optimized = _tensors_of_optimized(model, graph, inputs, threads, register)
     interpreter = Interpreter(
         model, limits=limits, threads=threads or None, progress=progress,
