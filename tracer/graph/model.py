@@ -269,11 +269,9 @@ class Dataflow:
 
 def address_in(names: Mapping[str, Container[str]], name: str, scope: Scope) -> Address:
     """Returns the tensor called `name` in `scope`; `names` has those of each graph, by its path."""
-    outer: Scope | None = scope if scope.parent is not None else None
-    while outer is not None:
+    for outer in scope.outward() if scope.parent is not None else ():
         if name in names.get(outer.path, ()):
             return outer.path, name
-        outer = outer.parent
     return scope.path, name
 
 
