@@ -74,7 +74,11 @@ def node_table(
     known = set(identity.index)
     extra = list(dict.fromkeys(key for part in parts for key in part.index if key not in known))
     rows = pd.Index([*identity.index, *extra], dtype="object")
-    table = pd.concat([_in_rows(part, rows) for part in (identity, *parts)], axis=1)
+    columns_of_rows = [
+        part.set_axis(rows) if part.index.equals(rows) else part.reindex(rows)
+        for part in (identity, *parts)
+    ]
+    table = pd.concat(columns_of_rows, axis=1)
     table["node"] = table.index
     if run is not None:
         table = table.assign(**run.key)
@@ -88,10 +92,6 @@ def node_table(
                 table.at[key, "output_shapes"] = ", ".join(map(str, kernel.output_types))
                 table.at[key, "arena_bytes"] = kernel.arena_bytes
     return typed_table(table)
-
-
-def _in_rows(part: pd.DataFrame, rows: pd.Index[str]) -> pd.DataFrame:
-    return part.set_axis(rows) if part.index.equals(rows) else part.reindex(rows)
 
 
 def own_rows(trace: Trace, run: Run) -> pd.DataFrame:

@@ -263,12 +263,11 @@ def unshared(first: Model, second: Model) -> tuple[int, int]:
 
 def _arrays(model: Model) -> Iterator[Array]:
     """Yields the weights of a model, one at a time."""
-    folder = model.path.parent if model.path else None
     nodes = (node.proto for node in model.nodes if node.domain == CLASSICAL)
     attributes = [attribute for node in nodes for attribute in node.attribute]
     stored = [each.t for each in attributes if each.HasField("t")]
     for proto in (*model.graph.initializer, *stored):
-        array: Array = from_tensor(proto, folder)
+        array: Array = from_tensor(proto, model.folder)
         if array.dtype.kind == "f" and array.size > 1:
             yield array
     yield from (np.array(each.floats, "f4") for each in attributes if len(each.floats) > 1)

@@ -333,7 +333,7 @@ class _Reader:
         weights = product.weights if product is not None else None
         # both factors of other operators have the type of the first input
         indices = (0, 0 if weights is None else weights)
-        present = [index for index in indices if index < len(node.inputs) and node.inputs[index]]
+        present = [index for index in indices if node.has_input(index)]
         if not present:
             return None
         factors = [self._factor(node, index, rule) for index in present]

@@ -307,7 +307,7 @@ def products(model: Model) -> Iterator[Product]:
         op_type = _OPERATORS.get(node.op_type)
         if op_type is None or node.domain or node.scope.path:
             continue
-        attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+        attributes = values.attributes_of(node.proto)
         yield Product(
             node.key,
             f"{op_type}_{counts[op_type]}",

@@ -169,7 +169,9 @@ def test_the_session_of_a_large_model_is_closed_before_the_interpreter_reads_the
         return Interpreter(*args, **kwargs)
 
     monkeypatch.setattr(fusion_check, "Interpreter", interpreter)
-    found = fusion_check.evidence(model, graph.folder.graph, [feeds, other], 1, Limits(), silent)
+    found = fusion_check.evidence(
+        model, graph.folder.graph, [feeds, other], OrtSettings(threads=1), Limits(), silent
+    )
     ((_, alive, opened),) = read
     assert (alive, opened) == (most, 2)
     assert {name: set(equal) for name, equal in found.equal.items()}["x2"] == {"x2"}

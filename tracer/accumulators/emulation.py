@@ -182,7 +182,7 @@ class AccumulatorEmulation:
     def _prepare(self, node: Node) -> Compute | None:
         """Prepares a node for its accumulator; None if it adds nothing up."""
         rule, operator = self._rules[node.key], (node.domain, node.op_type)
-        attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+        attributes = values.attributes_of(node.proto)
         if isinstance(rule.accumulator, Accumulator):
             lowering = lowerings().get(operator)
             if lowering is not None:

@@ -180,9 +180,9 @@ def _side(text: str, threads: int, progress: Progress) -> Side:
 def whole_case(model: Model, feeds: Mapping[str, Any]) -> Case:
     """Returns the model as a case."""
     proto = deepcopy(model.proto)
-    folder = model.path.parent if model.path is not None else None
+    stored = model.graph.initializer
     with locate_errors(model.name):
-        weights = {tensor.name: from_tensor(tensor, folder) for tensor in model.graph.initializer}
+        weights = {tensor.name: from_tensor(tensor, model.folder) for tensor in stored}
     del proto.graph.initializer[:]
     for value in [value for value in proto.graph.input if value.name in weights]:
         proto.graph.input.remove(value)

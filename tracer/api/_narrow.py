@@ -155,8 +155,8 @@ def narrow(call: NarrowArguments) -> Narrowed:
         judgement=judge,
         score=before.score,
         samples=evaluation.samples,
-        bits=best.bits,
-        curve=tuple(WidthScores(a.bits, a.after.score, a.saturated) for a in made),
+        bits=best.width.bits,
+        curve=tuple(WidthScores(a.width.bits, a.after.score, a.unchanged.score) for a in made),
         nodes=attempts.node_rows(subject, best, before),
         notes=(*notes, *attempts.result_notes(subject, best, before.score, judge)),
         proto=best.proto,
@@ -188,8 +188,7 @@ def _quantized(
     """
     samples = CalibrationSamples(calibration, call.batch)
     quantised, notes = quantized_first(model, samples, report)
-    place = None if quantised.path is None else quantised.path.parent
-    proto = stored_weights.with_inline_weights(quantised.proto, place)
+    proto = stored_weights.with_inline_weights(quantised.proto, quantised.folder)
     if call.weight_bits is not None:
         proto = bit_reduction.narrow(proto, call.weight_bits)
     return replace(loading.from_proto(proto), subject=model.name), notes

@@ -161,9 +161,8 @@ def _convert(model: object, path: Path, options: ExportOptions) -> Exported:
             "Give a path, an onnx.ModelProto or a tracer Model.",
         )
     opened = loading.open_model(model)
-    folder = None if opened.path is None else opened.path.parent
     with refusing(lambda why: ModelError(f"{opened.name}: cannot be converted ({why})")):
-        proto = stored_weights.with_inline_weights(opened.proto, folder)
+        proto = stored_weights.with_inline_weights(opened.proto, opened.folder)
         converted, told = conversion(proto, opened.name)
     after = loading.from_proto(converted, opened.name)
     batch, error = _compared(model, opened, after, options.seed)

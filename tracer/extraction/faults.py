@@ -32,7 +32,7 @@ from tracer.errors import InputError, is_lack_of_memory
 from tracer.exporters import writing
 from tracer.extraction.cutting import Case
 from tracer.graph.loading import OnnxSource, open_model
-from tracer.graph.model import Model, encoded, expanded_keys
+from tracer.graph.model import Model, encoded
 from tracer.graph.operators import precisions
 from tracer.support.temporary import TemporaryFolder
 from tracer.support.tolerance import Tolerance, compare
@@ -300,7 +300,7 @@ class Wrong(Fault):
     def _wrong(self, case: Case, place: int, seen: Observed, expected: Observed) -> Finding | None:
         ours, theirs = seen.outputs[place], expected.outputs[place]
         names = [value.name for value in case.proto.graph.output]
-        model = Model(case.proto, None, "", expanded_keys(case.proto))
+        model = Model.of(case.proto)
         known = precisions(model, {**case.kinds, names[place]: theirs})
         precision = known.get(names[place])
         difference = compare(ours, theirs, self.tolerance, precision)

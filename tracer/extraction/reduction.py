@@ -15,7 +15,7 @@ from tracer.containment.activity import Progress
 from tracer.errors import TracerError
 from tracer.extraction.cutting import Case, Cutter, values_in_bodies
 from tracer.extraction.faults import Fault, Finding
-from tracer.graph.model import Model, Node, bodies, expanded_keys, node_protos
+from tracer.graph.model import Model, Node, bodies, node_protos
 from tracer.support.types import Array
 
 _Item = TypeVar("_Item")
@@ -138,7 +138,7 @@ def _copied(case: Case) -> tuple[Case, onnx.GraphProto]:
 def _bodies_alone(case: Case) -> Iterator[Cutter]:
     """Yields what cuts nodes out of each body of a case, on the values of its first run."""
     proto = case.model()
-    model = Model(proto, None, "", expanded_keys(proto))
+    model = Model.of(proto)
     if len(model.scopes) > 1:
         try:
             values = values_in_bodies(model, case.feeds)

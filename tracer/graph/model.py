@@ -83,6 +83,16 @@ class Node(Struct, frozen=True):  # there are many: a dataclass takes ten times 
         is_standard = not self.domain or self.qualified_type in operators.TWINS
         return self.op_type if is_standard else ""
 
+    @property
+    def outermost(self) -> Node:
+        """The node of the main graph that this one is, or in whose bodies it is."""
+        owner = self.scope.owner
+        return self if owner is None else owner.outermost
+
+    def has_input(self, index: int) -> bool:
+        """Whether the input is present: an optional one may be left out."""
+        return len(self.inputs) > index and bool(self.inputs[index])
+
 
 @dataclass(frozen=True)
 class StandIn:
@@ -116,6 +126,13 @@ class Model:
     operators: user_operators.UserOperators = field(default=user_operators.NONE, repr=False)
     stand_in: StandIn | None = field(default=None, repr=False)
 
+    @classmethod
+    def of(
+        cls, proto: onnx.ModelProto, path: Path | None = None, subject: str | None = None
+    ) -> Model:
+        """Returns a model that is not checked: onnxruntime or tracer made it of a checked one."""
+        return cls(proto, path, "", expanded_keys(proto), subject=subject)
+
     def __getstate__(self) -> dict[str, Any]:
         """What another process gets: it finds nodes and tensors again by itself."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
@@ -126,6 +143,11 @@ class Model:
         if self.subject is not None:
             return self.subject
         return str(self.path) if self.path is not None else "<model in memory>"
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the model's external data; None for a model built in memory."""
+        return None if self.path is None else self.path.parent
 
     @property
     def executed(self) -> Model:
@@ -247,11 +269,9 @@ class Dataflow:
 
 def address_in(names: Mapping[str, Container[str]], name: str, scope: Scope) -> Address:
     """Returns the tensor called `name` in `scope`; `names` has those of each graph, by its path."""
-    outer: Scope | None = scope if scope.parent is not None else None
-    while outer is not None:
+    for outer in scope.outward() if scope.parent is not None else ():
         if name in names.get(outer.path, ()):
             return outer.path, name
-        outer = outer.parent
     return scope.path, name
 
 
@@ -379,6 +399,16 @@ def bodies(node: onnx.NodeProto) -> Sequence[tuple[str, onnx.GraphProto]]:
         if attribute.graphs:
             found += [(attribute.name, graph) for graph in attribute.graphs]
     return found
+
+
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """Yields the tensors that a node reads: its inputs, and what its bodies read from outside."""
+    yield from filter(None, node.input)
+    for _, body in bodies(node):
+        inside = source_names(body).union(*(inner.output for inner in body.node))
+        read = [name for inner in body.node for name in names_read(inner)]
+        read += [value.name for value in body.output]
+        yield from (name for name in read if name not in inside)
 
 
 def _walk(scope: Scope, keys: Iterator[tuple[int, str]], scopes: list[Scope]) -> Iterator[Node]:

@@ -31,6 +31,11 @@ class RulesByOperator(dict[str, _Rule]):
         return add
 
 
+def integer_attribute(node: onnx.NodeProto, name: str, default: int = 0) -> int:
+    """Returns an attribute of one integer; `default` where the node leaves it out."""
+    return next((each.i for each in node.attribute if each.name == name), default)
+
+
 ONNX_DOMAINS = frozenset({"", "ai.onnx"})
 """Both names of the standard domain."""
 QONNX_DOMAIN = "qonnx.custom_op.general"
@@ -214,9 +219,8 @@ def multiplies_packed_integers(node: Node) -> bool:
     """Whether MatMulNBits may round activations to 8 bits, and multiply integers by them."""
     if (node.domain, node.op_type) != (MICROSOFT, "MatMulNBits"):
         return False
-    level = next((a.i for a in node.proto.attribute if a.name == "accuracy_level"), 0)
-    has_groups = len(node.inputs) > _GROUPS and bool(node.inputs[_GROUPS])
-    return level == _ROUNDED and not has_groups
+    level = integer_attribute(node.proto, "accuracy_level")
+    return level == _ROUNDED and not node.has_input(_GROUPS)
 
 
 def adds_integers(model: Model) -> bool:
@@ -277,10 +281,7 @@ def reads_by_main_node(model: Model) -> Mapping[str, set[str]]:
     """Returns the names of the tensors that each node of the main graph reads, also in bodies."""
     read: dict[str, set[str]] = defaultdict(set)
     for node in model.nodes:
-        outermost = node
-        while outermost.scope.owner is not None:
-            outermost = outermost.scope.owner
-        read[outermost.key].update(node.inputs)
+        read[node.outermost.key].update(node.inputs)
     return read
 
 

@@ -95,12 +95,10 @@ class TensorTypes:
 
 
 def _resolved(by_path: Mapping[str, Mapping[str, _T]], name: str, scope: Scope) -> _T | None:
-    outer: Scope | None = scope
-    while outer is not None:
+    for outer in scope.outward():
         of_graph = by_path.get(outer.path)
         if of_graph is not None and (found := of_graph.get(name)) is not None:
             return found
-        outer = outer.parent
     return None
 
 

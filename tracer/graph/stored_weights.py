@@ -221,7 +221,7 @@ def are_same(first: Model, second: Model) -> bool:
     """Returns whether two models are the same bytes, those in files of weights included."""
     if first.sha256 != second.sha256:
         return False
-    folders = [Path() if model.path is None else model.path.parent for model in (first, second)]
+    folders = [model.folder or Path() for model in (first, second)]
     files = ([folder / place for folder in folders] for place in locations(first.proto))
     return all(a.samefile(b) or filecmp.cmp(a, b, shallow=False) for a, b in files)
 

@@ -21,7 +21,14 @@ from onnx.external_data_helper import uses_external_data
 from tracer.containment import activity
 from tracer.errors import ModelError, locate_errors
 from tracer.graph import operators, stored_weights
-from tracer.graph.model import bodies, canonical_domain, encoded, node_protos, source_names
+from tracer.graph.model import (
+    bodies,
+    canonical_domain,
+    encoded,
+    names_read,
+    node_protos,
+    source_names,
+)
 from tracer.graph.tensor_type import UNKNOWN_SIZE
 from tracer.text import agree, printable
 
@@ -233,7 +240,7 @@ def is_sorted(graph: onnx.GraphProto) -> bool:
     outputs = [node.output[:] for node in nodes]
     late = set(chain.from_iterable(outputs)) - {""}
     for node, written in zip(nodes, outputs, strict=True):
-        if not late.isdisjoint(_read_names(node)):
+        if not late.isdisjoint(names_read(node)):
             return False
         late.difference_update(written)
     return True
@@ -245,7 +252,7 @@ def sort_nodes(graph: onnx.GraphProto) -> None:
     Converters to float16 add nodes at the end. onnxruntime sorts graphs, but not their bodies.
     """
     makers = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
-    waits = [{makers[name] for name in _read_names(node) if name in makers} for node in graph.node]
+    waits = [{makers[name] for name in names_read(node) if name in makers} for node in graph.node]
     order = _order(waits)
     if len(order) == len(graph.node):
         nodes = [onnx.NodeProto.FromString(graph.node[at].SerializeToString()) for at in order]
@@ -452,17 +459,6 @@ def _order(waits: Sequence[set[int]]) -> list[int]:
             if not waits[reader]:
                 heappush(ready, reader)
     return order
-
-
-def _read_names(node: onnx.NodeProto) -> set[str]:
-    """Returns the tensors that a node reads, itself or in its bodies, and '' for one left out."""
-    names = set(node.input[:])
-    for _, body in bodies(node):
-        inside = {name for inner in body.node for name in _read_names(inner)}
-        inside |= {value.name for value in body.output}
-        inside -= {name for inner in body.node for name in inner.output}
-        names |= inside - source_names(body)
-    return names
 
 
 def _own_fault(

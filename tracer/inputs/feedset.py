@@ -19,7 +19,7 @@ from onnx.external_data_helper import uses_external_data
 
 from tracer import limits, shapes
 from tracer.errors import InputError, LimitError, UsageError, locate_errors, refusing
-from tracer.graph import shape_inference, tensor_type
+from tracer.graph import operators, shape_inference, tensor_type
 from tracer.graph.model import Model, Node
 from tracer.interpreter.values import to_proto
 from tracer.support.files import read_regular, write_atomically
@@ -203,7 +203,7 @@ def _fitting_ranges(
                 continue
             kind = types.of(node.inputs[table], node.scope)
             shape = kind.shape if kind is not None and kind.shape else ()
-            axis = next((a.i for a in node.proto.attribute if a.name == of_axis), 0)
+            axis = operators.integer_attribute(node.proto, of_axis)
             size = shape[axis] if -len(shape) <= axis < len(shape) else None
             if isinstance(size, int) and size > 0:
                 yield range(size if is_length else 0, size + is_length)

@@ -8,7 +8,6 @@ import copy
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -118,10 +117,9 @@ class Interpreter:
         }  # fmt: skip
         self._patience = compiled.patience() if late_kernels else None
         self._observers = tuple(observers)
-        folder = self.model.path.parent if self.model.path is not None else None
         with enforced(self.limits.in_proportion(self._own_bytes)):
             own = registry_of(given, self.model.operators)
-            planner = Planner(self.model, own, folder, wrap_kernel, fallback)
+            planner = Planner(self.model, own, self.model.folder, wrap_kernel, fallback)
             self._whole = planner.plan()
             self._fused = self._whole if fuse is None else fused(self._whole, fuse)
         self.notes: tuple[str, ...] = ()
@@ -269,35 +267,6 @@ class Interpreter:
         return array
 
 
-@dataclass(frozen=True, slots=True)
-class BoundBody:
-    """A `Body`: the plan of a graph attribute, bound to the values around its node."""
-
-    bound: BoundPlan
-    around: Sequence[Value]
-    execution: "Execution"
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the graph's inputs."""
-        return self.bound.plan.inputs
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Names of the graph's outputs."""
-        return self.bound.plan.outputs
-
-    @property
-    def types(self) -> tuple[tensor_type.TensorType | None, ...]:
-        """Declared types of the outputs; None for an output that is not a tensor."""
-        return self.bound.plan.types
-
-    def __call__(self, *inputs: Value) -> list[Value]:
-        """Runs the graph once."""
-        captured = [(inside, self.around[outside]) for outside, inside in self.bound.links]
-        return self.execution.graph(self.bound.plan, inputs, captured)
-
-
 class Execution:
     """Runs plans of one model within a budget; calls the observers around each node.
 
@@ -385,8 +354,18 @@ class Execution:
         if task.expand is not None:
             return self.graph(task.expand(inputs), inputs)
         assert task.kernel is not None
-        bodies = {name: BoundBody(bound, alive, self) for name, bound in step.bodies.items()}
+        bodies = {name: self.body(bound, alive) for name, bound in step.bodies.items()}
         return task.kernel(inputs, bodies)
+
+    def body(self, bound: BoundPlan, around: Sequence[Value]) -> Body:
+        """Returns a body of a node, bound to the values around the node."""
+        plan = bound.plan
+
+        def run(*inputs: Value) -> list[Value]:
+            captured = [(inside, around[outside]) for outside, inside in bound.links]
+            return self.graph(plan, inputs, captured)
+
+        return Body(plan.inputs, plan.outputs, plan.types, run)
 
     def _after(
         self, step: Step, inputs: Sequence[Value], outputs: Sequence[Value]

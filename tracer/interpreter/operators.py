@@ -4,11 +4,11 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -180,23 +180,22 @@ def _key(domain: str, op_type: str) -> tuple[str, str]:
     return canonical_domain(domain), op_type
 
 
-class Body(Protocol):
-    """A graph attribute during a run: called with the graph's inputs, returns its outputs."""
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A graph attribute during a run: called with the graph's inputs, returns its outputs.
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the graph's inputs."""
+    `inputs` and `outputs` are their names, `types` the declared types of the outputs: None for an
+    output that is not a tensor.
+    """
 
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Names of the graph's outputs."""
-
-    @property
-    def types(self) -> tuple[TensorType | None, ...]:
-        """Declared types of the outputs; None for an output that is not a tensor."""
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    types: tuple[TensorType | None, ...]
+    run: Callable[..., list[Value]] = field(repr=False)
 
     def __call__(self, *inputs: Value) -> list[Value]:
         """Runs the graph once."""
+        return self.run(*inputs)
 
 
 @dataclass(frozen=True)
@@ -381,7 +380,7 @@ def evaluated(
     found = standard().find(node.domain, node.op_type, opset)
     if found is None:
         return ()
-    attributes = {a.name: values.from_attribute(a, folder) for a in node.proto.attribute}
+    attributes = values.attributes_of(node.proto, folder)
     bound = bind(found.function, NodeContext(node, opset), attributes, ())
     kernel = checked(bound, found, attributes)
     with np.errstate(all="ignore"):

@@ -173,11 +173,7 @@ class Planner:
         }
         operator = self._operator(node, opset)
         try:
-            attributes = {
-                a.name: values.from_attribute(a, self._folder)
-                for a in node.proto.attribute
-                if not a.HasField("g")
-            }
+            attributes = values.attributes_of(node.proto, self._folder)
             fixed = constants.intersection(node.inputs)
             kernel, expand = self._computation(
                 node, opset, operator, attributes, tuple(bodies), fixed

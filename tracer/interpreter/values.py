@@ -75,6 +75,11 @@ def from_attribute(attribute: onnx.AttributeProto, folder: Path | None = None) -
     return convert(value) if convert is not None else value
 
 
+def attributes_of(node: onnx.NodeProto, folder: Path | None = None) -> dict[str, Any]:
+    """Returns the attributes of a node by name, as `from_attribute` does, without its bodies."""
+    return {a.name: from_attribute(a, folder) for a in node.attribute if not a.HasField("g")}
+
+
 def empty(type_: tensor_type.TensorType | None) -> Array:
     """Returns an array of the declared type with no rows; float32 if the type is unknown."""
     if type_ is None or type_.dtype == "undefined":

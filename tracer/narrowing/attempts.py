@@ -132,15 +132,16 @@ def result_notes(
     for key, reason in reasons.items():
         by_reason.setdefault(reason, []).append(key)
     yield from (f"not narrowed: {', '.join(keys)}: {why}" for why, keys in by_reason.items())
-    narrowed, bits = attempt.after.score, attempt.bits
+    narrowed, bits = attempt.after.score, attempt.width.bits
+    saturated = attempt.unchanged.score
     if not attempt.changes and attempt.width.machine:
         yield "nothing to change: no register of that machine overflows before the last"
     elif not attempt.changes:
         yield f"the model stays as it is: at {bits} bits its sums score better if they saturate"
-    elif attempt.has_width and judge.is_better(attempt.saturated, narrowed):
+    elif attempt.has_width and judge.is_better(saturated, narrowed):
         yield (
             f"at {bits} bits the model before scores better if its sums saturate "
-            f"({attempt.saturated:.4g}), but some inputs overflow: with --guarantee this-data it "
+            f"({saturated:.4g}), but some inputs overflow: with --guarantee this-data it "
             "would be kept"
         )
     if not judge.allows(narrowed, score):
@@ -172,9 +173,8 @@ class Subject:
     def of(cls, model: Model) -> "Subject":
         """Returns the sums of a model."""
         found, others = layers.find_layers(model)
-        plain = layers.find_plain_sums(model)
         sums: dict[str, Sum] = {each.key: each for each in found}
-        sums |= {each.key: each for each in plain}
+        sums |= {each.key: each for each in layers.find_plain_sums(model)}
         reasons = {key: reason for key, reason in others.items() if key not in sums}
         return cls(model, sums, reasons)
 
@@ -188,7 +188,7 @@ class Subject:
 class Attempt:
     """The model at one width: the changes, its sums, and those of the `unchanged` model.
 
-    `policy` are the accumulators of its nodes.
+    The sums of that one saturate. `policy` are the accumulators of its nodes.
     """
 
     width: Width
@@ -204,20 +204,10 @@ class Attempt:
         """Whether sums must fit a width that was asked for: no machine's, and not `exact`."""
         return not (self.width.machine or self.is_exact)
 
-    @property
-    def bits(self) -> int:
-        """The width of the swept nodes."""
-        return self.width.bits
-
     def sums_of(self, key: str) -> tuple[str, ...]:
         """Returns the names of the nodes that sum in place of a node."""
         change = self.changes.get(key)
         return (key,) if change is None or not change.sums else change.sums
-
-    @property
-    def saturated(self) -> float:
-        """The score of the unchanged model, whose sums saturate."""
-        return self.unchanged.score
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def find_plain_sums(model: Model) -> tuple[PlainSum, ...]:
         stored = any(scales.constant(name, node.scope) for name in names)
         if stored or len(known) < len(grids):
             continue
-        attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+        attributes = values.attributes_of(node.proto)
         window = math.prod(attributes["kernel_shape"]) if node.op_type == "AveragePool" else None
         found.append(PlainSum(node.key, node.op_type, known, window))
     return tuple(found)
@@ -271,7 +271,7 @@ def find_layers(model: Model) -> tuple[tuple[Layer, ...], Mapping[str, str]]:
 
 def _layer(node: Node, scales: TensorScales) -> Layer | str:
     """Returns the layer of a node, or why it is none."""
-    attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+    attributes = values.attributes_of(node.proto)
     if node.scope.path:
         return "it is in the body of another node"
     if any(attributes.get(name, usual) != usual for name, usual in _PLAIN.items()):
@@ -339,9 +339,9 @@ def _weight_bits(integers: Array, operand: TensorScale, dtype: np.dtype[Any]) ->
 
 
 def _bias(node: Node, scales: TensorScales) -> FloatArray | str | None:
-    name = node.inputs[_BIAS] if len(node.inputs) > _BIAS else ""
-    if not name:
+    if not node.has_input(_BIAS):
         return None
+    name = node.inputs[_BIAS]
     integers, scale = scales.stored_integers(name, node.scope), scales.of(name, node.scope)
     floats = scales.value(name, node.scope)
     if floats is not None:  # as other quantisers store it

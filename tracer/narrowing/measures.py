@@ -10,7 +10,7 @@ add up to 1, but rounded ones need not: K is the number of terms here too.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, TypeVar
 
@@ -218,7 +218,7 @@ def _on_grid(
     layer = samples.layer
     starts = [cut.start * layer.window for cut in fragment.cuts(layer, parts)]
     registers = need.registers(layer.depth, layer.kernel)
-    registers = registers.split_at(*starts) if parts > 1 else registers
+    registers = replace(registers, starts=tuple(starts)) if parts > 1 else registers
     fit = fitting.fit_layer(samples, grid, registers, centred, steps)
     write = partial(fragment.write_layer, layer=layer, fit=fit, parts=parts)
     near = slice(max(fit.steps[0] - 1, 0), fit.steps[1] + 2)

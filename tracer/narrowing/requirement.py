@@ -103,10 +103,6 @@ class Registers:
     has_bias: bool
     order: tuple[int, ...] | None = None
 
-    def split_at(self, *starts: int) -> "Registers":
-        """Returns registers that begin at other terms."""
-        return replace(self, starts=starts)
-
 
 @dataclass(frozen=True)
 class Width:

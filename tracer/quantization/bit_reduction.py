@@ -20,6 +20,7 @@ import onnx
 
 from tracer.accumulators.engine.value_ranges import integer_range
 from tracer.errors import ModelError, UsageError
+from tracer.graph.operators import integer_attribute
 from tracer.interpreter.ops.quantization import aligned
 from tracer.quantization.graph_editor import GraphEditor
 from tracer.text import plural
@@ -71,7 +72,7 @@ def _narrow_weight(graph: GraphEditor, node: onnx.NodeProto, bits: int) -> None:
     low, high = _range(node, stored.dtype, bits)
     if (low, high) == integer_range(stored.dtype):
         return
-    axis = graph.axis(node)
+    axis = integer_attribute(node, "axis", 1)  # of the channels that have a scale each
     real = stored.astype(np.float64) - aligned(zero.astype(np.float64), stored, axis, 0)
     real *= aligned(scale.astype(np.float64), stored, axis, 0)
     channels = np.moveaxis(real, axis, 0) if scale.size > 1 else real[None]

@@ -111,14 +111,9 @@ class QuantParameters:
         return rest + self.zero
 
 
-def named_attributes(node: onnx.NodeProto) -> Mapping[str, Any]:
-    """Returns the attributes of a node by name."""
-    return {a.name: values.from_attribute(a) for a in node.attribute}
-
-
 def rounding_attributes(node: onnx.NodeProto, mode: str = "ROUND") -> tuple[bool, bool, str]:
     """Returns whether numbers are signed, whether they are narrow, and how they are rounded."""
-    own = named_attributes(node)
+    own = values.attributes_of(node)
     named = str(own.get("rounding_mode", mode)).upper()
     return bool(own.get("signed", 1)), bool(own.get("narrow", 0)), named
 
@@ -150,8 +145,8 @@ def with_stand_in(model: Model, rounding: Sequence[Node]) -> Model:
     main = [node for node in model.nodes if not node.scope.path]
     for node, known in zip(proto.graph.node, main, strict=True):
         node.name = known.key
-    if model.path is not None:
-        load_external_data_for_model(proto, str(model.path.parent))
+    if model.folder is not None:
+        load_external_data_for_model(proto, str(model.folder))
     converted = from_qonnx(proto, model.name)
     _refuse_unconvertible(model, converted.left)
     own = {node.key: node.key for node in model.nodes}
@@ -302,7 +297,7 @@ class _Converter:
 
     def multi_threshold(self, write: qonnx_in_floats.Writer) -> None:
         """Writes MultiThreshold in floats."""
-        attributes = named_attributes(write.node)
+        attributes = values.attributes_of(write.node)
         thresholds = self._number(write.node, 1, "thresholds")
         kind = self._type(write.node.input[0])
         rank = None if kind is None or kind.shape is None else len(kind.shape)
@@ -324,7 +319,7 @@ class _Converter:
             if number.size != 1:
                 raise qonnx_in_floats.NoFormError(f"its {name} differs from channel to channel")
         single = [number.reshape(()) for number in numbers]
-        attributes = named_attributes(write.node)
+        attributes = values.attributes_of(write.node)
         qonnx_in_floats.float_quant(
             write, self._parameter(write.node, 1), single[0], single[1], single[2],
             single[3] if len(single) > 3 else None, mode=rounding_attributes(write.node)[2],

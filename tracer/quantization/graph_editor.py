@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from copy import deepcopy
 from graphlib import TopologicalSorter
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from tracer.errors import ModelError
+from tracer.graph.model import names_read
 from tracer.graph.provenance import describe_like
 from tracer.interpreter.values import from_tensor
 from tracer.support.types import Array
@@ -29,19 +30,6 @@ def sort_nodes(graph: onnx.GraphProto) -> None:
     order = list(TopologicalSorter(needed).static_order())
     del graph.node[:]
     graph.node.extend(nodes[index] for index in order)
-
-
-def names_read(node: onnx.NodeProto) -> Iterator[str]:
-    """Yields the values a node reads: its inputs, and what its bodies capture."""
-    yield from filter(None, node.input)
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            inside = {v.name for v in graph.input} | {w.name for w in graph.initializer}
-            inside |= {s.values.name for s in graph.sparse_initializer}
-            inside.update(name for inner in graph.node for name in inner.output)
-            named = (name for inner in graph.node for name in names_read(inner))
-            results = (value.name for value in graph.output)
-            yield from (n for names in (named, results) for n in names if n not in inside)
 
 
 def free_name(wanted: str, taken: Container[str]) -> str:
@@ -99,11 +87,6 @@ class GraphEditor:
                 "Quantise the float model with `tracer quantize` first.",
             )
         return self.stored(node.input[0]), scale, zero
-
-    @staticmethod
-    def axis(node: onnx.NodeProto) -> int:
-        """Returns the axis of the channels that have a scale each."""
-        return next((a.i for a in node.attribute if a.name == "axis"), 1)
 
     def store(self, node: onnx.NodeProto, index: int, value: Array) -> None:
         """Replaces the initializer that `node` reads at `index`."""

@@ -130,9 +130,8 @@ class ConcatRanges(Observer):
     """Observes the float graph, and tells which Concats `quantized` gives too coarse a scale."""
 
     def __init__(self, quantized: Model) -> None:
-        folder = quantized.path.parent if quantized.path is not None else None
         self._scales = {
-            weight.name.removesuffix("_scale"): float(from_tensor(weight, folder).max())
+            weight.name.removesuffix("_scale"): float(from_tensor(weight, quantized.folder).max())
             for weight in quantized.graph.initializer
             if weight.name.endswith("_scale")
         }

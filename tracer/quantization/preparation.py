@@ -30,12 +30,11 @@ from tracer.errors import ModelError, UsageError
 from tracer.executors.onnxruntime import kernel_nodes, sessions
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading, provenance, stored_weights
-from tracer.graph.model import Model, Node, canonical_domain, encoded, graphs
+from tracer.graph.model import Model, Node, canonical_domain, encoded, graphs, names_read
 from tracer.graph.operators import quantized_node
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.values import from_tensor
 from tracer.quantization.calibration import CalibrationBatches
-from tracer.quantization.graph_editor import names_read
 from tracer.quantization.options import QuantizationOptions, WeightOptions
 
 _OPSET = 13

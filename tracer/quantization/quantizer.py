@@ -21,7 +21,7 @@ from tracer.executors.onnxruntime import sessions
 from tracer.executors.settings import OrtSettings
 from tracer.graph import loading, stored_weights
 from tracer.graph.model import Model, encoded
-from tracer.graph.operators import rounded_node
+from tracer.graph.operators import integer_attribute, rounded_node
 from tracer.quantization import calibration, graph_editor, preparation, static
 from tracer.quantization.layers import Losses, losses
 from tracer.quantization.options import QuantizationOptions, WeightOptions
@@ -193,8 +193,7 @@ def quantize_weights(
     named by their keys, and keep module and source. Raises ModelError for a model without a MatMul
     by a constant matrix; UsageError for patterns that match nothing.
     """
-    folder = None if model.path is None else model.path.parent
-    named = deepcopy(stored_weights.with_inline_weights(model.proto, folder))
+    named = deepcopy(stored_weights.with_inline_weights(model.proto, model.folder))
     node_keys = (node.key for node in model.nodes if not node.scope.path)
     for node, key in zip(named.graph.node, node_keys, strict=True):
         node.name = key
@@ -271,7 +270,7 @@ def _left_in_floats(prepared: onnx.ModelProto, options: QuantizationOptions) -> 
     def has_other_channels(node: onnx.NodeProto, bias: onnx.TensorProto) -> bool:
         if node.op_type == "Gemm":
             return math.prod(bias.dims[:-1]) != 1
-        group = next((each.i for each in node.attribute if each.name == "group"), 1)
+        group = integer_attribute(node, "group", 1)
         is_transposed = node.op_type == "ConvTranspose" and options.format == "qdq"
         return is_transposed and 1 < group < bias.dims[0]
 

@@ -15,7 +15,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -36,22 +36,12 @@ from tracer.inputs.datasets.dataset import Description
 from tracer.inputs.datasets.opening import reopened
 from tracer.quantization.calibration import CalibrationReader, CalibrationSamples
 from tracer.quantization.options import FORMATS, METHODS, TYPES, QuantizationOptions
-from tracer.scaling.pool import Pool, Shard, run_on_shards
+from tracer.scaling.pool import Pool, Shard, Timed, run_on_shards
 from tracer.support.temporary import TemporaryFolder, check_room
 from tracer.support.types import Array
 
-_Ranges = Mapping[str, tuple[Any, Any]]
-"""The least and the greatest value of each tensor, as onnxruntime's calibration has them."""
 _WARNINGS, _FATAL_ONLY = 2, 4
 """Severities of onnxruntime's log: what it starts with, and what leaves errors to exceptions."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The ranges of a shard, and the seconds that they took."""
-
-    ranges: _Ranges
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +77,8 @@ class _Ranging:
         self._calibrator.augment_graph()
         self._calibrator.create_inference_session()
 
-    def ranges(self, shard: Shard) -> _Part:
-        """Returns the ranges of the tensors on the batches of a shard."""
+    def ranges(self, shard: Shard) -> Timed:
+        """Returns the least and the greatest value of each tensor on the batches of a shard."""
         assert shard.count is not None
         began = time.perf_counter()
         size = self._samples.layout.batch or self._job.size
@@ -100,7 +90,7 @@ class _Ranging:
             self._calibrator.collect_data(reader)
         data = self._calibrator.compute_data().data
         ranges = {name: tuple(each.range_value) for name, each in data.items()}
-        return _Part(ranges, time.perf_counter() - began)
+        return Timed(ranges, time.perf_counter() - began)
 
 
 def shared_ranges(
@@ -117,7 +107,7 @@ def shared_ranges(
     parts = run_on_shards(pool, job, "ranges", dataset.count(batches.size) or 0, progress)
     ranges: dict[str, tuple[Any, Any]] = {}
     for part in parts:  # merged as onnxruntime merges those of batches
-        for name, (low, high) in part.ranges.items():
+        for name, (low, high) in part.result.items():
             first, last = ranges.get(name, (low, high))
             ranges[name] = min(first, low), max(last, high)
     return ort.TensorsData(ort.CalibrationMethod.MinMax, ranges)

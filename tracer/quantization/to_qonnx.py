@@ -17,6 +17,7 @@ from tracer.accumulators.engine.value_ranges import StoredValues, ValueRanges
 from tracer.errors import ModelError
 from tracer.graph import loading, operators
 from tracer.graph.model import Scope
+from tracer.graph.operators import integer_attribute
 from tracer.interpreter.ops.quantization import is_integer
 from tracer.quantization.graph_editor import GraphEditor
 from tracer.support.types import Array
@@ -103,7 +104,7 @@ class _Converter:
     def convert(self, node: onnx.NodeProto) -> bool:
         """Makes a DequantizeLinear a Quant. Returns whether that can be."""
         scale, zero = self._value(node, 1), self._value(node, 2)
-        if scale is None or scale.dtype != np.float32 or _attribute(node, "block_size", 0):
+        if scale is None or scale.dtype != np.float32 or integer_attribute(node, "block_size"):
             return False
         if zero is None and len(node.input) > 2 and node.input[2]:
             return False
@@ -115,7 +116,7 @@ class _Converter:
         integers = _Integers(
             int(stored.min(initial=0)), int(stored.max(initial=0)), _is_signed(stored.dtype)
         )
-        rank, axis = stored.ndim, _attribute(node, "axis", 1)
+        rank, axis = stored.ndim, integer_attribute(node, "axis", 1)
         step = _spread(scale, rank, axis)
         shift = np.zeros((), np.float32) if zero is None else _spread(zero, rank, axis)
         real = (stored.astype(np.float64) - shift) * step
@@ -137,7 +138,7 @@ class _Converter:
         rank = None if scale.size == 1 else self._ranks.get(maker.input[0])
         if scale.size > 1 and (rank is None or (clips and not integers.are_all)):
             return False
-        axis = _attribute(node, "axis", 1)
+        axis = integer_attribute(node, "axis", 1)
         step = _spread(scale, rank or 0, axis)
         shift = np.zeros((), np.float32) if zero is None else _spread(zero, rank or 0, axis)
         name = maker.input[0]
@@ -168,11 +169,11 @@ class _Converter:
 
     def _is_same(self, quantize: onnx.NodeProto, node: onnx.NodeProto) -> bool:
         """Whether both convert with one scale and zero point for the same slices."""
-        if _attribute(quantize, "axis", 1) != _attribute(node, "axis", 1):
+        if integer_attribute(quantize, "axis", 1) != integer_attribute(node, "axis", 1):
             scale = self._value(node, 1)
             if scale is not None and scale.size > 1:
                 return False
-        if any(_attribute(quantize, each, 0) for each in ("block_size", "precision")):
+        if any(integer_attribute(quantize, each) for each in ("block_size", "precision")):
             return False
         pairs = ((self._value(quantize, index), self._value(node, index)) for index in (1, 2))
         return all(
@@ -197,7 +198,3 @@ def _spread(parameter: Array, rank: int, axis: int) -> Array:
 
 def _is_signed(dtype: Any) -> bool:
     return not np.dtype(dtype).name.startswith("uint")
-
-
-def _attribute(node: onnx.NodeProto, name: str, default: int) -> int:
-    return next((each.i for each in node.attribute if each.name == name), default)

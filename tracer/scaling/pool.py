@@ -168,6 +168,14 @@ class Shard:
         return slice(self.first, None if self.count is None else self.first + self.count)
 
 
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What was computed of a shard, and the seconds that it took."""
+
+    result: Any
+    seconds: float
+
+
 def cut_shards(batches: int, size: int) -> tuple[Shard, ...]:
     """Returns shards of `size` batches; the last may be smaller."""
     return tuple(Shard(n, min(size, batches - n)) for n in range(0, batches, size))

@@ -452,7 +452,7 @@ def _check(known: Inference, checked: Mapping[tuple[str, str], operators.Operato
             if all(
                 each is not None for name, each in zip(node.inputs, inputs, strict=True) if name
             ):
-                attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+                attributes = values.attributes_of(node.proto)
                 operators.check(operator, inputs, attributes)
         except Exception as error:  # ranks and attributes that no check foresees
             where = describe(model, (node,), model.opsets.get(node.domain, 1))

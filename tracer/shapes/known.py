@@ -54,7 +54,7 @@ class Known:
 
     def has(self, index: int) -> bool:
         """Whether the node has this input."""
-        return index < len(self.node.inputs) and bool(self.node.inputs[index])
+        return self.node.has_input(index)
 
     def value(self, index: int) -> Array | None:
         """Returns the value of an input, if it follows from shapes."""

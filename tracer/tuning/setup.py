@@ -117,10 +117,7 @@ class Setup:
     @property
     def whole_proto(self) -> onnx.ModelProto:
         """The model with all of its weights in memory."""
-        path = self.model.path
-        return stored_weights.with_inline_weights(
-            self.model.proto, None if path is None else path.parent
-        )
+        return stored_weights.with_inline_weights(self.model.proto, self.model.folder)
 
     def with_settings(self, **changes: Any) -> Setup:
         """Returns the same model with other values of some fields of `OrtSettings`."""
@@ -192,11 +189,11 @@ def _measure(job: _Job) -> int:
     import onnx
 
     from tracer.executors.onnxruntime import feeding, sessions
-    from tracer.graph.model import Model, expanded_keys
+    from tracer.graph.model import Model
 
     proto = onnx.ModelProto.FromString(job.proto)
     path = None if job.path is None else Path(job.path)
-    model = Model(proto, path, "", expanded_keys(proto))
+    model = Model.of(proto, path)
     factory = sessions.Factory.of(model, job.settings)
 
     # in a fork, whose highest memory begins with what it has then

@@ -129,12 +129,8 @@ class ShardRuns:
         self._widest = {key: each.widest for key, each in self._accumulators.items()}
         indices = {node.key: index for index, node in enumerate(self._interpreter.steps)}
         nodes = {node.key: node for node in arithmetic.model.nodes}
-        steps = []
-        for key in self._accumulators:
-            node = nodes[key]
-            while node.scope.owner is not None:  # the step is that of the node around the body
-                node = node.scope.owner
-            steps.append(indices[node.key])
+        # of a body's node the step is that of the node around the body
+        steps = [indices[nodes[key].outermost.key] for key in self._accumulators]
         self._node_steps = np.array(steps)
         self._checkpoints = Checkpoints(arithmetic.memory, self._node_steps.tolist())
         self._spill = ArraySpill()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto, helper
 
-from tracer.graph.model import Model, expanded_keys
+from tracer.graph.model import Model
 
 
 class Graph:
@@ -85,4 +85,4 @@ class Graph:
         )
         opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
         proto = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-        return Model(proto, None, "", expanded_keys(proto))
+        return Model.of(proto)

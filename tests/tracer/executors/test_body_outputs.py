@@ -63,7 +63,7 @@ def first_runs(text, feeds):
         node.name = node.output[0]
     model = loading.from_proto(proto)
     values = {**feeds, **all_outputs.tensors(model, feeds, OrtSettings(threads=1))}
-    return proto, dict(all_outputs.first_runs(model, model, values, 1))
+    return proto, dict(all_outputs.first_runs(model, model, values, OrtSettings(threads=1)))
 
 
 def handed_out(proto, owner, body, name, feeds):

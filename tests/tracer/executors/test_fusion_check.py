@@ -9,10 +9,12 @@ from tests.graphs import parse
 from tracer.containment.activity import silent
 from tracer.errors import ModelError
 from tracer.executors.onnxruntime import fusion_check
+from tracer.executors.settings import OrtSettings
 from tracer.graph import loading
 from tracer.limits import Limits
 
 LENGTH = 30
+ONE_THREAD = OrtSettings(threads=1)
 
 
 def transposes():
@@ -33,7 +35,7 @@ def test_tensors_of_the_same_values_are_compared_once(tmp_path, monkeypatch):
     equal_at_first = np.array([[1, 2], [2, 5]])
     inputs = [{"t0": equal_at_first}, {"t0": np.array([[1, 2], [3, 5]])}]
     found = fusion_check.evidence(
-        loading.from_proto(proto), tmp_path / "g.onnx", inputs, 1, Limits(), silent
+        loading.from_proto(proto), tmp_path / "g.onnx", inputs, ONE_THREAD, Limits(), silent
     )
     inner = [onnx.ValueInfoProto(name=node.output[0]) for node in proto.graph.node[:-1]]
     proto.graph.output.extend(inner)
@@ -57,7 +59,7 @@ def test_tensors_of_more_dimensions_than_numpy_has_name_their_node(tmp_path):
     feeds = {"sizes": np.ones(70, np.int64), "x": np.float32([1, -1])}
     with pytest.raises(ModelError, match=r"ConstantOfShape.*64"):
         fusion_check.evidence(
-            loading.from_proto(proto), tmp_path / "g.onnx", [feeds], 1, Limits(), silent
+            loading.from_proto(proto), tmp_path / "g.onnx", [feeds], ONE_THREAD, Limits(), silent
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,7 +91,7 @@ def test_for_some_data_no_step_is_finer_than_their_sums_allow(samples, bits, til
 def test_both_parts_of_a_split_layer_fit(samples, bits, cut):
     layer = samples.layer
     starts = (0, cut) if cut < layer.depth else (0,)
-    fit = fit_layer(samples, layer.grid, Need(bits).registers(layer.depth).split_at(*starts))
+    fit = fit_layer(samples, layer.grid, replace(Need(bits).registers(layer.depth), starts=starts))
     bias = np.zeros(len(fit.integers)) if fit.bias is None else fit.bias
     for number, part in enumerate(np.split(fit.integers, starts[1:], axis=1)):
         own = bias.astype(np.int64) if number == 0 else 0

@@ -96,13 +96,9 @@ class FloatOperands:
                     "its operands are float64, more than a float accumulator takes: cast them"
                 )
 
-    def has_input(self, index: int) -> bool:
-        """Whether the optional input is present."""
-        return len(self.node.inputs) > index and bool(self.node.inputs[index])
-
     def bias(self, index: int, inputs: Sequence[Value]) -> Array | None:
         """The bias at `index`, float32, which is not cast; None if there is none."""
-        return inputs[index].astype(np.float32) if self.has_input(index) else None
+        return inputs[index].astype(np.float32) if self.node.has_input(index) else None
 
     def matrix(self, index: int, tensor: Array, axis: int) -> CastOperand:
         """A matrix, or several, whose sums run along `axis`, as blocks that share a scale do.

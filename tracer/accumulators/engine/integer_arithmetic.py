@@ -197,10 +197,6 @@ class NodeOperands:
         """Whether the input is equal in every run."""
         return self.scales.constant(self.node.inputs[index], self.node.scope)
 
-    def has_input(self, index: int) -> bool:
-        """Whether the optional input is present."""
-        return len(self.node.inputs) > index and bool(self.node.inputs[index])
-
     def float_type(self, tensor: Array) -> np.dtype[Any]:
         """The type of the node's floats; float32 where it is given bytes in place of `tensor`."""
         return np.dtype(np.float32) if tensor.dtype in BYTES else tensor.dtype
@@ -211,7 +207,7 @@ class NodeOperands:
         Multiples of the step are integers. Any other bias is added to the output. Raises InputError
         for a fixed-point bias beyond 62 bits.
         """
-        if not self.has_input(index):
+        if not self.node.has_input(index):
             return BiasParts()
         if index in self._stored_biases:
             return self._stored_biases[index]

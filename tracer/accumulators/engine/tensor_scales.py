@@ -15,7 +15,7 @@ import numpy as np
 from tracer.accumulators.engine import value_ranges
 from tracer.errors import ModelError
 from tracer.graph.model import Address, Model, Node, Scope
-from tracer.graph.operators import RulesByOperator
+from tracer.graph.operators import RulesByOperator, integer_attribute
 from tracer.graph.stored_weights import overridable
 from tracer.interpreter.numeric import compiled
 from tracer.interpreter.numeric.tensors import apply, nonnegative_axis
@@ -165,13 +165,13 @@ class TensorScales:
     def dequantized(self, node: Node) -> TensorScale | None:
         """The scale of the output of DequantizeLinear, if its scale and type are stored."""
         step, zero = self.value(node.inputs[1], node.scope), self._zero_point(node)
-        if step is None or _attribute(node, "block_size"):
+        if step is None or integer_attribute(node.proto, "block_size"):
             return None
         if "float" not in step.dtype.name or not step.size or not (step > 0).all():
             return None
         numbers = self.ranges.of(node.inputs[0], node.scope)
         dtype = numbers.dtype if zero is None else zero.dtype
-        is_unknown = zero is None and value_ranges.has_input(node, 2)
+        is_unknown = zero is None and node.has_input(2)
         if is_unknown or dtype is None or not is_integer(dtype):  # float8 is no integers
             return None
         zeros = np.zeros(1, np.int64) if zero is None else zero.astype(np.int64)
@@ -204,7 +204,7 @@ class TensorScales:
 
     def _zero_point(self, node: Node) -> Array | None:
         """The stored zero point; None if it is left out, or not constant."""
-        return self.value(node.inputs[2], node.scope) if value_ranges.has_input(node, 2) else None
+        return self.value(node.inputs[2], node.scope) if node.has_input(2) else None
 
     def producer(self, name: str, scope: Scope) -> Node | None:
         """The node that computes a tensor; None for an input or a stored tensor."""
@@ -228,11 +228,7 @@ def _precision(dtype: Any) -> int:
 
 
 def _axis(node: Node) -> int:
-    return _attribute(node, "axis", 1)
-
-
-def _attribute(node: Node, name: str, default: int = 0) -> int:
-    return next((a.i for a in node.proto.attribute if a.name == name), default)
+    return integer_attribute(node.proto, "axis", 1)
 
 
 _Rule = Callable[[TensorScales, Node], "TensorScale | None"]

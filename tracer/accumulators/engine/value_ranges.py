@@ -42,7 +42,7 @@ class StoredValues:
     def __init__(self, model: Model, excluded: Collection[str] = ()) -> None:
         self._model = model
         self._flow = model.dataflow
-        self._folder = model.path.parent if model.path is not None else None
+        self._folder = model.folder
         self._initializers = {
             (scope.path, tensor.name): tensor
             for scope in model.scopes
@@ -222,7 +222,7 @@ class _Known:
 
     def zero_point(self, node: Node) -> Array | None:
         """The zero points (C) of a conversion; None if it has none, or they are not constant."""
-        zero = self.constant(node, 2) if has_input(node, 2) else None
+        zero = self.constant(node, 2) if node.has_input(2) else None
         return None if zero is None else zero.reshape(-1)
 
 
@@ -244,11 +244,6 @@ _RULES = operators.RulesByOperator[_Rule]({
     **dict.fromkeys(("Identity", "Transpose", *MOVES), _Known.input),
 })  # fmt: skip
 """How the range of an operator's output follows from the ranges of its inputs."""
-
-
-def has_input(node: Node, index: int) -> bool:
-    """Whether an optional input is present."""
-    return len(node.inputs) > index and bool(node.inputs[index])
 
 
 def takes_nearest(node: Node) -> bool:
@@ -282,7 +277,7 @@ def _clipped(known: _Known, node: Node) -> ValueRange:
 def _padded(known: _Known, node: Node) -> ValueRange:
     """Padding is a number, or elements."""
     fill = next((a.f for a in node.proto.attribute if a.name == "value"), 0.0)
-    if has_input(node, 2):
+    if node.has_input(2):
         fill = _number(known.constant(node, 2))
     x = known.input(node)
     return ValueRange.of_type(x.dtype) if math.isnan(fill) else x.union(ValueRange(fill, fill))
@@ -295,7 +290,7 @@ def _quantized(known: _Known, node: Node) -> ValueRange:
     options = {a.name: a.i for a in node.proto.attribute if a.name in _ROUNDING}
     try:
         dtype = quantization.quantized_type(zero, options.get("output_dtype", 0))
-        if (zero is None and has_input(node, 2)) or not quantization.is_integer(dtype):
+        if (zero is None and node.has_input(2)) or not quantization.is_integer(dtype):
             return ValueRange()
         is_step = scale is not None and "float" in scale.dtype.name and scale.size > 0
         if scale is None or not is_step or not ((scale > 0) & np.isfinite(scale)).all():
@@ -316,7 +311,7 @@ def _dequantized(known: _Known, node: Node) -> ValueRange:
     dtype = x.dtype if zero is None else zero.dtype
     if scale is None or dtype is None or not quantization.is_integer(dtype) or not scale.size:
         return ValueRange()
-    if zero is None and has_input(node, 2):
+    if zero is None and node.has_input(2):
         return ValueRange()
     ends = _ends(*x.integer_ends(dtype), dtype, scale, zero)
     try:
@@ -381,7 +376,7 @@ def qonnx_integers(node: Node, low: float, high: float, stored: Stored) -> Round
     """
     parameters = [stored(index) for index in range(1, len(node.inputs))]
     given = [each for each in parameters if each is not None]
-    attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+    attributes = values.attributes_of(node.proto)
     if len(given) < len(parameters) or not given:
         return None
     try:
@@ -397,7 +392,7 @@ def stored_integers(node: Node, x: Array, stored: Stored) -> Array | None:
     parameters = [each for each in given if each is not None]
     if node.op_type not in ("Quant", "IntQuant") or len(parameters) < len(given):
         return None
-    attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+    attributes = values.attributes_of(node.proto)
     try:
         integers = quant_integers(x, *parameters, **attributes)
     except (ModelError, ValueError, TypeError):  # a run tells at its own node

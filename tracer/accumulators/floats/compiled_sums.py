@@ -60,9 +60,11 @@ def sequential(
     left: Array, right: Array, start: Array, accumulator: FloatAccumulator, seed: int,
     indices: Array | None,
 ) -> State:  # fmt: skip
-    """Returns the sums of `oracle.sequential`; operands may have any float type.
+    """Sums `left` (M, K) times `right` (K, P), of any float type, after `start` (M or 1, P or 1).
 
-    `start` is (M or 1, P or 1). `indices` (M, P) are None for rules that draw nothing.
+    The draws of an output depend on its index in `indices` (M, P), None for rules that draw
+    nothing. Steps 2 k and 2 k + 1 of a sum are the rounding of product k and of the sum with it;
+    step 2 K is the rounding of the start, and steps from 2 K + 1 on add chunks.
     """
     sides = Factors.of(left, right)
     largest = sides.bound(start, accumulator)
@@ -252,7 +254,7 @@ def _outs(start: Array, exact: Array | None = None) -> tuple[Array, ...]:
 def single_sequential(
     factors: "Factors", start: Array, accumulator: FloatAccumulator, largest: float
 ) -> State | None:
-    """Returns the sums of `oracle.sequential`; None where float32 would round them otherwise.
+    """Returns the sums of `sequential`; None where float32 would round them otherwise.
 
     `start` is (M or 1, P or 1). No sum overflows or is flushed, and none is beyond `largest`.
     """

@@ -1,4 +1,4 @@
-"""Defines in numpy what float accumulators and block multiply-adds compute, step by step.
+"""Defines in numpy what block multiply-adds compute, step by step.
 
 It is slow and plain. Tests compare the compiled kernels with it, bit by bit. `spec.block_fma`
 explains the rules. A rule takes the factors of a block of products, (M, k) and (k, P), float64, and
@@ -16,7 +16,7 @@ import numpy as np
 from tracer.accumulators.floats import casting
 from tracer.accumulators.floats.casting import State, odd_sum, parted, unscaled
 from tracer.accumulators.spec.block_fma import SINGLE, BlockFma, Rule
-from tracer.accumulators.spec.float_accumulator import FloatAccumulator, FloatFormat, float_format
+from tracer.accumulators.spec.float_accumulator import FloatFormat, float_format
 from tracer.support.types import Array
 
 _LIMB = 40
@@ -33,51 +33,14 @@ _SCALE = float_format("fp8-e4m3")
 """The format of the scales of nvfp4."""
 
 
-def sequential(
-    left: Array, right: Array, start: Array, accumulator: FloatAccumulator, seed: int,
-    indices: Array,
-) -> State:  # fmt: skip
-    """Sums `left` (M, K) times `right` (K, P), float64, after `start` (M, P).
-
-    The draws of an output depend on its index in `indices` (M, P). Steps 2 k and 2 k + 1 of a sum
-    are the rounding of product k and of the sum with it; step 2 K is the rounding of the start, and
-    steps from 2 K + 1 on add chunks.
-    """
-    outputs = casting.draw_words(casting.draw_key(accumulator.rounding.seed, seed), indices)
-    depth, state, rounding = left.shape[1], State.beginning(start), accumulator.rounding.name
-
-    def put(values: Array, form: FloatFormat, step: int) -> Array:
-        """`values` in a format; the state notes which were outside its range."""
-        random = casting.draws_at_step(outputs, step) if rounding == "sr" else None
-        return state.put(values, form, rounding, accumulator.saturates, random)
-
-    size = accumulator.chunk or max(depth, 1)
-    total = put(start, accumulator.format, 2 * depth)
-    for number, first in enumerate(range(0, depth, size)):
-        value = np.zeros_like(start) if accumulator.chunk else total
-        for k in range(first, min(first + size, depth)):
-            exact = left[:, k, None] * right[None, k]
-            product = exact
-            if accumulator.product_format is not None:
-                product = put(exact, accumulator.product_format, 2 * k)
-            after = put(odd_sum(value, product), accumulator.format, 2 * k + 1)
-            state.count(exact, after == value)
-            value = after
-        if accumulator.chunk:
-            value = put(odd_sum(total, value), accumulator.format, 2 * depth + 1 + number)
-        total = value
-    state.values = total
-    return state
-
-
 def blocks(
     left: Array, right: Array, start: Array, accumulator: BlockFma, seed: int = 0,
     indices: Array | None = None,
 ) -> State:  # fmt: skip
     """Sums `left` (M, K) times `right` (K, P), float64, after `start` (M, P).
 
-    Operands with `scaling` are scaled numbers. As in `sequential`, the draws of stochastic rounding
-    depend on `indices` (M, P); step n is the rounding of block n.
+    Operands with `scaling` are scaled numbers. The draws of stochastic rounding depend on `indices`
+    (M, P); step n is the rounding of block n.
     """
     if accumulator.scaling == "tiles":
         return tiled(left, right, start, accumulator, blocks)

@@ -21,7 +21,7 @@ from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.accumulators.spec.policy import Policy, Rule
 from tracer.errors import TracerError
 from tracer.graph.model import Model, Node
-from tracer.graph.operators import PRODUCTS, multiplies
+from tracer.graph.operators import PRODUCTS, integer_attribute, multiplies
 from tracer.interpreter import values
 from tracer.shapes import infer
 from tracer.support.types import Array
@@ -184,7 +184,7 @@ def rules_of(policy: Policy, model: Model) -> dict[str, Rule]:
             tensors = [types.of(name, node.scope) for name in node.inputs[index : index + 3 : 2]]
             known = [each.dtype for each in tensors if each is not None and each.dtype]
             found += [f"{dtype} {what}" for dtype in known[:1]]
-        groups = next((a.i for a in node.proto.attribute if a.name == "group"), 1)
+        groups = integer_attribute(node.proto, "group", 1)
         kernel = types.of(node.inputs[product.weights], node.scope)
         if kernel is not None and groups > 1 and (kernel.shape or ())[:2] == (groups, 1):
             found.append("depthwise")
@@ -205,7 +205,7 @@ def nodes_that_sum(model: Model) -> tuple[str, ...]:
         if lowering is None:
             return False
         try:
-            attributes = {a.name: values.from_attribute(a) for a in node.proto.attribute}
+            attributes = values.attributes_of(node.proto)
             lowering(integer_arithmetic.NodeOperands(node, attributes, scales, None))
         except (integer_arithmetic.NoIntegerForm, TracerError):
             return False

@@ -23,7 +23,7 @@ from tracer.accumulators.engine.integer_arithmetic import (
 )
 from tracer.accumulators.engine.sum_runner import Reduction, SumRunner
 from tracer.accumulators.engine.tensor_scales import TensorScales
-from tracer.accumulators.engine.value_ranges import has_input, integer_range
+from tracer.accumulators.engine.value_ranges import integer_range
 from tracer.accumulators.nodes.matmul import float_sums, gemm, matmul, sums_of_blocks
 from tracer.accumulators.spec.operand_format import Formats
 from tracer.accumulators.spec.orders import Terms
@@ -76,7 +76,7 @@ def gemm_or_blocks(operands: NodeOperands) -> nodes.ComputeSums:
     alpha, beta = (options.get(name, 1.0) for name in ("alpha", "beta"))
 
     def then(output: Array, inputs: Sequence[Value]) -> Array:
-        added = beta * inputs[2] if operands.has_input(2) else 0
+        added = beta * inputs[2] if operands.node.has_input(2) else 0
         return np.asarray(alpha * output + added).astype(output.dtype)
 
     return nodes.followed(product, then)
@@ -192,10 +192,10 @@ def _stored(
 ) -> tuple[Array, Array, Array | None]:
     """Returns the integers, steps and zero points of DequantizeLinear."""
     stored, steps, zeros = (
-        scales.value(node.inputs[index], node.scope) if has_input(node, index) else None
+        scales.value(node.inputs[index], node.scope) if node.has_input(index) else None
         for index in range(3)
     )
-    if stored is None or steps is None or (zeros is None and has_input(node, 2)):
+    if stored is None or steps is None or (zeros is None and node.has_input(2)):
         raise NoIntegerForm("has blocks of numbers that are computed", name)
     if stored.ndim != _MATRIX or not is_integer(stored.dtype) or block < 1:
         raise NoIntegerForm("has blocks, and is no matrix of integers", name)
@@ -257,7 +257,7 @@ def float_matmul_nbits(operands: FloatOperands) -> nodes.ComputeFloats:
     float accumulator adds floats, and so activations are cast as `operands` say. The bias is the
     first term; where sums have a factor, it is added after it.
     """
-    stored = (index for index in (_WEIGHTS, *_WEIGHT_INPUTS) if operands.has_input(index))
+    stored = (index for index in (_WEIGHTS, *_WEIGHT_INPUTS) if operands.node.has_input(index))
     if not operands.constant.issuperset(stored):
         operands = replace(operands, constant=operands.constant - {_WEIGHTS})
 
@@ -288,16 +288,16 @@ def _check(operands: NodeOperands) -> None:
             f"{packed_weights.INT8_ACTIVATIONS}, which rounds activations to 8 bits, or choose a "
             "float accumulator, such as fp16.",
         )
-    if operands.has_input(4):
+    if operands.node.has_input(4):
         raise NoIntegerForm("g_idx chooses the scale of each term, so that it multiplies floats")
     for index, what in _STORED.items():
-        if operands.has_input(index) and not operands.constant(index):
+        if operands.node.has_input(index) and not operands.constant(index):
             raise NoIntegerForm(f"its {what} are computed, so that it multiplies floats")
     bits, block = attributes.get("bits", 4), attributes["block_size"]
     zeros = None
-    if operands.has_input(3):
+    if operands.node.has_input(3):
         zeros = operands.scales.value(operands.node.inputs[3], operands.node.scope)
-    is_packed = not operands.has_input(3) or (zeros is not None and zeros.dtype == np.uint8)
+    is_packed = not operands.node.has_input(3) or (zeros is not None and zeros.dtype == np.uint8)
     if not packed_weights.has_integer_kernel(bits, block, is_packed):
         raise NoIntegerForm(
             f"onnxruntime multiplies floats for {bits} bits in blocks of {block}, or zero points "

@@ -82,7 +82,7 @@ def _shared_sums(
     x, w = inputs[0], inputs[1]
     check_channels(x, w, 1)
     out = shared.images(x, w, _windows(operands.attributes, x, w), runner)
-    if operands.has_input(2):
+    if operands.node.has_input(2):
         out += per_channel(inputs[2], out.ndim)
     return nodes.finished(out.astype(x.dtype, copy=False))
 
@@ -106,7 +106,7 @@ def fused_conv(operands: NodeOperands) -> nodes.ComputeSums:
     name, parameters = options.get("activation", ""), options.get("activation_params", ())
 
     def then(output: Array, inputs: Sequence[Value]) -> Array:
-        total = output + inputs[_Z] if operands.has_input(_Z) else output
+        total = output + inputs[_Z] if operands.node.has_input(_Z) else output
         return activated(total, name, parameters)
 
     return nodes.followed(conv(operands), then)
@@ -176,7 +176,7 @@ def float_conv_transpose(operands: FloatOperands) -> nodes.ComputeFloats:
 @nodes.lowering("ConvTransposeWithDynamicPads", domain=MICROSOFT)
 def conv_transpose_with_dynamic_pads(operands: NodeOperands) -> nodes.ComputeSums:
     """As ConvTranspose, with pads that are an input, before the bias."""
-    if not operands.has_input(_PADS):
+    if not operands.node.has_input(_PADS):
         return _transposed(operands, operands.attributes, 3)
     pads = operands.scales.value(operands.node.inputs[_PADS], operands.node.scope)
     if pads is None:

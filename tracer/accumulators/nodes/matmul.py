@@ -201,7 +201,7 @@ def _bias(
     operands: NodeOperands, step: Array, inputs: Sequence[Value], width: int, unscaled: bool
 ) -> BiasParts:
     """C as a bias of the `width` columns if it is one; else it is added to the output."""
-    if not operands.has_input(2):
+    if not operands.node.has_input(2):
         return BiasParts()
     c = inputs[2]
     one_per_row = c.ndim > 0 and c.shape[-1] == 1 < width

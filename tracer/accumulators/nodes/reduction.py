@@ -208,7 +208,7 @@ def _sum_axes(
     """The axes are an attribute, or an input since opset 13 or 18."""
     options, rank = operands.attributes, x.numbers.ndim
     given = options.get("axes")
-    if given is None and operands.has_input(1):
+    if given is None and operands.node.has_input(1):
         given = inputs[1].tolist()
     axes = tuple(sorted(tensors.nonnegative_axis(int(axis), rank) for axis in given or ()))
     if not given and not options.get("noop_with_empty_axes", 0):

@@ -372,8 +372,7 @@ class Guarantee(Statement):
 
 def prove_exact(model: Model) -> Exactness:
     """Returns what is proved of the float operations of a model."""
-    folder = None if model.path is None else model.path.parent
-    return prove(stored_weights.with_inline_weights(model.proto, folder))
+    return prove(stored_weights.with_inline_weights(model.proto, model.folder))
 
 
 def guarantee(

@@ -30,7 +30,7 @@ from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.observers import NodeRecord, Recorder
 from tracer.limits import Limits
 from tracer.records.trace import EMULATED, Kernel, Run
-from tracer.scaling.pool import Pool, Shard, run_on_shards
+from tracer.scaling.pool import Pool, Shard, Timed, run_on_shards
 from tracer.support.types import Array
 
 _Sums = TypeVar("_Sums", PartialSums, FloatPartialSums)
@@ -81,7 +81,7 @@ class _Emulated:
         parts = run_on_shards(
             pool, _RunsJob(model, batches, plain), "run", length_hint(batches), progress
         )
-        return Profiled(merged([part.run for part in parts]))
+        return Profiled(merged([part.result for part in parts]))
 
 
 def _run(
@@ -206,21 +206,13 @@ class _RunsJob:
             self.weights.check(self.model)
         return replace(self, settings=replace(self.settings, threads=threads or 0))
 
-    def run(self, shard: Shard) -> "_Part":
+    def run(self, shard: Shard) -> Timed:
         """Runs the batches of a shard."""
         assert shard.count is not None
         began = time.perf_counter()
         batches = self.batches.part(shard.first, shard.count)
         run = _run(self.model, batches, self.settings, silent)
-        return _Part(run, time.perf_counter() - began)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The run of a shard, and the seconds that it took."""
-
-    run: Run
-    seconds: float
+        return Timed(run, time.perf_counter() - began)
 
 
 def refuse_draws(model: Model, policy: Policy) -> None:

@@ -30,15 +30,7 @@ from tracer.executors.onnxruntime import feeding, kernel_nodes, sessions
 from tracer.executors.settings import OrtSettings
 from tracer.graph import stored_weights
 from tracer.graph.loading import open_model
-from tracer.graph.model import (
-    Model,
-    Node,
-    bodies,
-    canonical_domain,
-    encoded,
-    expanded_keys,
-    node_protos,
-)
+from tracer.graph.model import Model, Node, bodies, canonical_domain, encoded, names_read
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.operators import Body, Kernel
 from tracer.interpreter.values import Value, type_proto
@@ -99,13 +91,12 @@ def _constant_first(model: Model, graph: onnx.GraphProto) -> set[str]:
 
 
 def runner_of_saved(
-    path: Path, inputs: Container[str], threads: int, register: Sequence[str | Path] = ()
+    path: Path, inputs: Container[str], settings: OrtSettings
 ) -> Callable[[Feeds], Mapping[str, Any]]:
     """Returns a function from feeds to all tensors, by name, of the main graph saved at `path`.
 
     `inputs` are the names of the inputs that feeds will hold. Models before IR 4 list all weights
-    as inputs, folded ones too; these are removed from the list. `register` are libraries of
-    operators.
+    as inputs, folded ones too; these are removed from the list.
 
     Raises ModelError for a graph that onnxruntime saves and does not load again; the function
     raises InputError for feeds that it does not run on.
@@ -116,9 +107,7 @@ def runner_of_saved(
     for value in list(proto.graph.input):
         if value.name not in inputs and value.name not in weights:
             proto.graph.input.remove(value)
-    saved = Model(proto, path, "", expanded_keys(proto))
-    settings = OrtSettings(threads=threads, register=register)
-    return runner(saved, proto, computed(proto.graph), settings)
+    return runner(Model.of(proto, path), proto, computed(proto.graph), settings)
 
 
 def computed(graph: onnx.GraphProto) -> Sequence[str]:
@@ -161,17 +150,14 @@ def first_runs(
     model: Model,
     saved: Model,
     values: Mapping[str, Any],
-    threads: int,
-    register: Sequence[str | Path] = (),
+    settings: OrtSettings,
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yields the path of each body that runs, and all tensors that it reads or computes.
 
     `saved` is a form of `model`, and `values` has the tensors of its main graph. The paths are
-    those of `model`; `register` are libraries of operators. A body that cannot run alone is left
-    out, and so are those inside it.
+    those of `model`. A body that cannot run alone is left out, and so are those inside it.
     """
     stored = {tensor.name: tensor for tensor in saved.graph.initializer}
-    settings = OrtSettings(threads=threads, register=register)
     yield from _run_bodies(saved.graph, Surroundings(model, saved, settings, values, stored))
 
 
@@ -285,11 +271,8 @@ def _compute(
 
 
 def _names_read(body: onnx.GraphProto) -> list[str]:
-    """Returns the names that the nodes of a body and of bodies inside it read."""
-    names = []
-    for node in node_protos(body):
-        names += [*node.input, *(value.name for _, each in bodies(node) for value in each.output)]
-    return list(dict.fromkeys(filter(None, names)))
+    """Returns the names that the nodes of a body read, each once."""
+    return list(dict.fromkeys(name for node in body.node for name in names_read(node)))
 
 
 def shift_int8_weights(proto: onnx.ModelProto, folder: Path) -> None:

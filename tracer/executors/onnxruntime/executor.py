@@ -333,9 +333,9 @@ class _Optimized:
                 "Set a smaller batch or dim.",
             )
         feeds = [feedset.feeds for feedset in feed_sets]
-        threads = self.settings.threads
+        settings = OrtSettings(threads=self.settings.threads, register=self.settings.register)
         return fusion_check.evidence(
-            self.model, self.folder.graph, feeds, threads, limits, progress, self.settings.register
+            self.model, self.folder.graph, feeds, settings, limits, progress
         )
 
     def replay(self, feedset: FeedSet, kernels: Sequence[Kernel], progress: Progress) -> FloatArray:

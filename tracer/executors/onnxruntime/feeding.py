@@ -367,7 +367,7 @@ def empty_runner(
         opset_imports=model.proto.opset_import,
         ir_version=max(model.proto.ir_version, IR_WITH_UNLISTED_WEIGHTS),
     )
-    empty = Model(proto, model.path, "", ())
+    empty = Model.of(proto, model.path)
     serialized = encoded(empty.proto, model.name)
     try:
         session = sessions.Factory(empty, serialized, settings).open()

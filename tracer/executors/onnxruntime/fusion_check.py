@@ -25,7 +25,7 @@ from tracer.errors import TracerError
 from tracer.executors.onnxruntime import all_outputs
 from tracer.executors.settings import OrtSettings
 from tracer.graph import stored_weights
-from tracer.graph.model import Model, Node, expanded_keys
+from tracer.graph.model import Model, Node
 from tracer.graph.operators import multiplies_packed_integers, rounds_values
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter.interpreter import Interpreter
@@ -46,21 +46,21 @@ def evidence(
     model: Model,
     saved: Path,
     inputs: Sequence[Feeds],
-    threads: int,
+    settings: OrtSettings,
     limits: Limits,
     progress: Progress,
-    register: Sequence[str | Path] = (),
 ) -> Evidence:
     """Returns which tensors of `model` equal each tensor of the graph at `saved` on all `inputs`.
 
-    `register` are libraries of operators, which onnxruntime computes on both sides. Raises the
-    errors of onnxruntime and of the interpreter.
+    `settings` have the threads, and libraries of operators, which onnxruntime computes on both
+    sides. Raises the errors of onnxruntime and of the interpreter.
     """
     proto = onnx.load(saved, load_external_data=False)
-    graph = Model(proto, saved, "", expanded_keys(proto))
-    optimized = _tensors_of_optimized(model, graph, inputs, threads, register)
+    graph = Model.of(proto, saved)
+    optimized = _tensors_of_optimized(model, graph, inputs, settings)
+    register = settings.register
     interpreter = Interpreter(
-        model, limits=limits, threads=threads or None, progress=progress,
+        model, limits=limits, threads=settings.threads or None, progress=progress,
         fallback=all_outputs.NodeKernels(register) if register else None, late_kernels=True,
     )  # fmt: skip
     rounded = any(rounds_values(node.op_type) for node in model.nodes)
@@ -94,9 +94,8 @@ def evidence(
     if lost:
         with suppress(TracerError):  # it is less known, and the rest is known as before
             names = {value.name for value in model.inputs}
-            settings = OrtSettings(threads=threads, register=register)
             sides = (
-                all_outputs.runner_of_saved(saved, names, threads, register)(inputs[-1]),
+                all_outputs.runner_of_saved(saved, names, settings)(inputs[-1]),
                 all_outputs.tensors(model, inputs[-1], settings),
                 dict(zip(lost, interpreter.run(lost, inputs[-1]), strict=True)),
             )
@@ -121,11 +120,7 @@ def _wrong_outputs(
 
 
 def _tensors_of_optimized(
-    model: Model,
-    graph: Model,
-    inputs: Sequence[Feeds],
-    threads: int,
-    register: Sequence[str | Path],
+    model: Model, graph: Model, inputs: Sequence[Feeds], settings: OrtSettings
 ) -> Iterator[Mapping[str, Mapping[str, Any]]]:
     """Yields the tensors of a saved graph, and of its bodies, on each of `inputs`, by path.
 
@@ -133,11 +128,11 @@ def _tensors_of_optimized(
     """
     names = {value.name for value in model.inputs}
     assert graph.path is not None
-    run = all_outputs.runner_of_saved(graph.path, names, threads, register)
+    run = all_outputs.runner_of_saved(graph.path, names, settings)
 
     def tensors(feeds: Feeds) -> Mapping[str, Mapping[str, Any]]:
         main = {**feeds, **run(feeds)}
-        return {_MAIN: main, **dict(all_outputs.first_runs(model, graph, main, threads, register))}
+        return {_MAIN: main, **dict(all_outputs.first_runs(model, graph, main, settings))}
 
     return iter([*map(tensors, inputs)]) if stored_weights.is_large(model) else map(tensors, inputs)
 

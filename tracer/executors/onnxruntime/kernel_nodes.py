@@ -23,14 +23,7 @@ from typing import Any, TypeAlias
 import onnx
 
 from tracer.executors.onnxruntime.profile_events import Label
-from tracer.graph.model import (
-    IR_WITH_UNLISTED_WEIGHTS,
-    Model,
-    Node,
-    encoded,
-    expanded_keys,
-    node_protos,
-)
+from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, Node, encoded, node_protos
 from tracer.records import environment
 from tracer.records.trace import Kernel
 from tracer.support.types import FloatArray
@@ -67,7 +60,7 @@ class SavedNodes:
     def read(cls, path: Path, elsewhere: bool = False) -> "SavedNodes":
         """Reads the saved graph without its weights."""
         proto = onnx.load(path, load_external_data=False)
-        return cls(Model(proto, path, "", expanded_keys(proto)).nodes, elsewhere=elsewhere)
+        return cls(Model.of(proto, path).nodes, elsewhere=elsewhere)
 
     @property
     def repeated(self) -> frozenset[str]:

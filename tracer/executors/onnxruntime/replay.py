@@ -36,7 +36,7 @@ from tracer.errors import InputError, ModelError
 from tracer.executors.onnxruntime import all_outputs, feeding, kernel_nodes, sessions
 from tracer.executors.settings import OrtSettings
 from tracer.graph import stored_weights, tensor_type
-from tracer.graph.model import Model, Node, bodies, encoded, expanded_keys
+from tracer.graph.model import Model, Node, bodies, encoded
 from tracer.inputs.feedset import Feeds, FeedSet
 from tracer.interpreter.values import type_proto
 from tracer.records.trace import Kernel
@@ -147,7 +147,7 @@ def runner(
     unoptimized = OrtSettings(
         threads=settings.threads, optimization="none", provider=settings.provider
     )
-    model = Model(proto, None, "", expanded_keys(proto))
+    model = Model.of(proto)
     stored = {name: ort.OrtValue.ortvalue_from_numpy(value) for name, value in values.items()}
     session = sessions.Factory(model, encoded(proto, model.name), unoptimized, stored).open()
     run = feeding.runner(model, session, dict(piece.feeds))
@@ -168,7 +168,7 @@ def cut_kernels(
     None stands for a kernel with a body or inside one, or of element types that numpy lacks.
     """
     proto = onnx.load(saved, load_external_data=False)
-    model = Model(proto, saved, "", expanded_keys(proto), subject=model.name)
+    model = Model.of(proto, saved, model.name)
     makers = {name: node for node in proto.graph.node for name in node.output if name}
     nodes = []
     for kernel in kernels:
@@ -206,7 +206,6 @@ def _pieces(
     values = {name: feeds[name] for name in names if name in feeds}
     if intermediate := sorted(names - set(values)):
         values |= all_outputs.runner(model, deepcopy(proto), intermediate)(feeds)
-    folder = None if model.path is None else model.path.parent
     pieces: list[Piece | None] = []
     for each in nodes:
         read = [] if each is None else each.input
@@ -216,7 +215,7 @@ def _pieces(
             continue
         stored = {name: weights[name] for name in read if name in weights}
         opsets = list(proto.opset_import)
-        pieces.append(Piece(each, stored, fed, opsets, proto.ir_version, folder))
+        pieces.append(Piece(each, stored, fed, opsets, proto.ir_version, model.folder))
     return pieces
 
 

@@ -168,11 +168,10 @@ def _compiled(
     import openvino  # optional
 
     proto = proto or kernel_nodes.with_safe_names(model)
-    folder = None if model.path is None else model.path.parent
     threads = {"INFERENCE_NUM_THREADS": settings.threads} if settings.threads else {}
     with _translated(model, ModelError, "cannot run it"):
         core = openvino.Core()
-        content = encoded(stored_weights.with_inline_weights(proto, folder), model.name)
+        content = encoded(stored_weights.with_inline_weights(proto, model.folder), model.name)
         config = {**_CONFIG, **threads, "PERF_COUNT": counts}
         return core.compile_model(core.read_model(content), "CPU", config)
 

@@ -283,7 +283,7 @@ def _tokenizer(wanted: _Spec, model: Model) -> Path | None:
     """Returns the file of the tokenizer; None for bytes."""
     if wanted.tokenizer is not None:
         return None if wanted.tokenizer == Path(_BYTES) else wanted.tokenizer
-    beside = None if model.path is None else model.path.parent / _BESIDE
+    beside = None if model.folder is None else model.folder / _BESIDE
     return beside if beside is not None and beside.is_file() else None
 
 

@@ -1,4 +1,4 @@
-"""Sums term after term, as `floats.oracle.sequential` defines them."""
+"""Sums term after term, as `floats.compiled_sums.sequential` describes them."""
 
 from typing import Any
 
