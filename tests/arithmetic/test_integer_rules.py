@@ -122,6 +122,7 @@ def test_what_few_vectors_show_is_revealed(spec, place, operands, found):
      ("8(overflow=wrap,order=maddubs(32),product_shift=7,product_rounding=truncate)", "after",
       "int64"),
      ("20(overflow=symmetric,order=maddubs(12))", None, "int8"),
+     ("u25(overflow=wrap,order=maddubs(8))", "first", "int8"),
      ("9(order=tree,product_bits=9,product_shift=1,product_rounding=stochastic(77))", None,
       "int64"),
      ("11(overflow=wrap,order=tiles(16:24:wrap,3x4:14:zero))", "last", "int64"),

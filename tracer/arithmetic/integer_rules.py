@@ -265,25 +265,25 @@ def find_limits(box: BlackBox, rule: ProductRule) -> Limits | None:
             each.bits == register.bits and all(each in seen for seen in told) for each in found
         ):
             del found[register]
+    below = _registers_below(box, rule) if rule.is_unsigned else []
     if not found:
-        return _limits_below(box, rule) if rule.is_unsigned else None
+        return Limits(tuple(below), frozenset(every.tolist())) if below else None
     registers = sorted(found, key=lambda each: (each.range[1], MODES.index(each.overflow)))
+    registers += [each for each in below if each.overflow == "wrap" and each not in registers]
     term, count, members = found[registers[0]]
     return Limits(tuple(registers), _shared(box, rule, term, members) if count > 1 else None)
 
 
-def _limits_below(box: BlackBox, rule: ProductRule) -> Limits:
+def _registers_below(box: BlackBox, rule: ProductRule) -> list[Register]:
     """Returns the unsigned registers that sums leave at 0 alone.
 
     One that wraps holds the sums of any number of products that are -1, or of their remainders.
     """
     products = np.tril(np.full((box.terms, box.terms), -1 << rule.shift))
     most = int(box.of_products(products)[0].max())
-    bits = _usual_width(box) - 1
-    registers = [each for each in registers_of([bits], True) if each.unsigned]
     if most > 0:
-        registers = [Register(most.bit_length(), "wrap", True)]
-    return Limits(tuple(registers), frozenset(range(box.terms)))
+        return [Register(most.bit_length(), "wrap", True)]
+    return [each for each in registers_of([_usual_width(box) - 1], True) if each.unsigned]
 
 
 def _sums_of(
