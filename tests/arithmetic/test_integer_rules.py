@@ -128,6 +128,7 @@ def test_what_few_vectors_show_is_revealed(spec, place, operands, found):
      ("11(overflow=wrap,order=tiles(16:24:wrap,3x4:14:zero))", "last", "int64"),
      ("17(order=maddubs(29),product_bits=5,product_shift=4,product_rounding=floor)", "first",
       "int64"),
+     ("18(overflow=zero,order=tiles(3x4,5x8),product_bits=25)", None, "int64"),
      ("7(order=tiles(4:21:zero,3x4:4:zero),product_bits=6)", "after", "int8")],
 )  # fmt: skip
 def test_what_one_register_hides_of_another_is_told(spec, place, operands):

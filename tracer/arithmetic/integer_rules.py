@@ -396,13 +396,10 @@ def _families(search: Search, rule: ProductRule, limits: Limits | None) -> Itera
     some = [*limits.registers, Register(wide)]
     named = [*integer_search.named_orders(box.terms)]
     pairs = [*integer_search.pair_orders(box.terms)]
-    for order in named:
-        yield Family(order, limits.outer or every, widths)
+    yield from (Family(order, limits.outer or every, widths) for order in named)
     yield from _of_tiles(box.terms, 1, limits, every, widths)
-    for order in pairs:
-        yield Family(order, limits.outer or every, widths)
-    for order in named + pairs:
-        yield Family(order, limits.outer or some, all_widths)
+    yield from (Family(order, limits.outer or every, widths) for order in pairs)
+    yield from (Family(order, limits.outer or some, all_widths) for order in named + pairs)
     yield from _of_tiles(box.terms, 2, limits, every, widths)
     yield from _of_tiles(box.terms, 1, limits, every, all_widths)
     few = [max(every, key=lambda register: register.bits), *limits.registers]
@@ -464,9 +461,10 @@ def _hidden_widths(box: BlackBox, rule: ProductRule, limits: Limits) -> Iterator
         if alone > 0 or all(each == 2 * small for each in others):
             yield (alone or largest).bit_length() - rule.shift
     if any(each.overflow == "zero" for each in (*limits.registers, *limits.outer)):
-        rows = np.full((2 * len(bits), box.terms), small, np.int64)
-        rows[::2, 1] = rows[1::2, -1] = (1 << bits) - small
-        outputs = box.of_products(rows)[0].reshape(-1, 2)
+        rows = np.full((len(bits), box.terms - 1, box.terms), small, np.int64)
+        ends = np.arange(1, box.terms)  # one of them ends a sum of several terms
+        rows[:, ends - 1, ends] = (1 << bits)[:, None] - small
+        outputs = box.of_products(rows.reshape(-1, box.terms))[0].reshape(len(bits), -1)
         is_dropped = (outputs == (box.terms - 1) * small).all(1)
         yield from (bits[is_dropped][:1] - rule.shift).tolist()
     parts = _width_of_parts(box, rule, limits.shared or ())
