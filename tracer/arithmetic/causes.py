@@ -30,7 +30,7 @@ from tracer.arithmetic.trees import (
 )
 from tracer.executors.onnxruntime import kernel_nodes
 from tracer.graph import stored_weights
-from tracer.graph.model import Model, bodies, node_protos
+from tracer.graph.model import Model, bodies, names_read, node_protos
 from tracer.interpreter.compiled_code import UnfitError
 from tracer.records.bits import FirstDifference
 
@@ -402,8 +402,8 @@ class _Region:
         if self._first.block != self._second.block and in_blocks[0]:
             return [*causes]
         stored = [
-            sorted(digest(side.graph.constants[name]) for node in nodes for name in runs.reads(node)
-                   if name in side.graph.constants)
+            sorted(digest(side.graph.constants[name]) for node in nodes
+                   for name in side.graph.reads(node) if name in side.graph.constants)
             for side, nodes in zip(sides, (mine, theirs), strict=True)
         ]  # fmt: skip
         causes |= dict.fromkeys([STORED] * (stored[0] != stored[1]))
@@ -450,7 +450,7 @@ def _nodes_between(side: Side, graph: Nodes, tensor: str, equal: Set[str]) -> No
     for node in reversed(graph):
         if needed.intersection(node.output):
             nodes.append(node)
-            needed |= {name for name in runs.reads(node) if side.name(name) not in equal}
+            needed |= {name for name in names_read(node) if side.name(name) not in equal}
     return nodes[::-1]
 
 

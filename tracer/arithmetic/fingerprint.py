@@ -26,7 +26,7 @@ from tracer.arithmetic.kernel import Kernel, NotKnown, Rule, parts
 from tracer.arithmetic.replays import conv
 from tracer.errors import InputError
 from tracer.executors.settings import OrtSettings
-from tracer.graph.model import Model, bodies
+from tracer.graph.model import Model, bodies, names_read
 from tracer.inputs.feedset import Feeds, FeedSet, random_arrays
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.values import from_tensor
@@ -225,8 +225,8 @@ def stored_numbers(model: Model, nodes: Iterable[onnx.NodeProto]) -> dict[str, s
     Scalars belong to an operator that another model has in one: without weights, the type has "".
     Indices and text are none.
     """
-    nodes, folder = list(nodes), model.path and model.path.parent
-    read = {name for node in nodes for name in runs.reads(node)}
+    nodes, folder = list(nodes), model.folder
+    read = {name for node in nodes for name in names_read(node)}
     tensors = [each for each in model.graph.initializer if each.name in read]
     tensors += [a.t for node in nodes for a in node.attribute if a.HasField("t")]
     found: dict[str, dict[str, Array]] = {}

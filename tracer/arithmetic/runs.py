@@ -17,7 +17,7 @@ from tracer.executors.onnxruntime import all_outputs, feeding, kernel_nodes, ses
 from tracer.executors.onnxruntime.profile_events import Label
 from tracer.executors.settings import OrtSettings
 from tracer.graph import stored_weights
-from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, Node, bodies, expanded_keys
+from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, Node, bodies, names_read
 from tracer.inputs.feedset import Feeds
 from tracer.interpreter import operators
 from tracer.interpreter.interpreter import Interpreter
@@ -96,7 +96,7 @@ class SavedGraph:
         """Returns what a node reads: its inputs, and what its graphs read around them."""
         key = "reads", id(node)
         if key not in self.kept:
-            self.kept[key] = reads(node)
+            self.kept[key] = list(dict.fromkeys(names_read(node)))
         return list(self.kept[key])
 
     def names(self, model: Model) -> list[str]:
@@ -105,7 +105,7 @@ class SavedGraph:
 
     def ran(self, model: Model) -> tuple[trace.Kernel, ...]:
         """Returns the kernels as an attribution to nodes of `model` reads them."""
-        saved = Model(self.proto, None, "", expanded_keys(self.proto)).nodes
+        saved = Model.of(self.proto).nodes
         matches = [node for node in saved if node.scope.owner is None]
         labels = [Label(each.proto.name, 0, each.op_type, _CPU) for each in matches]
         return kernel_nodes.kernels(
@@ -258,7 +258,7 @@ class _NestedGraphs:
         proto = helper.make_model(
             graph_of_node, opset_imports=graph.proto.opset_import, ir_version=graph.proto.ir_version
         )
-        model = Model(proto, None, "", expanded_keys(proto))
+        model = Model.of(proto)
         self._rule_of = rule_of
         self._inside: dict[str, SavedGraph] = {}
         self.reasons: dict[str, None] = {}
@@ -284,18 +284,6 @@ class _NestedGraphs:
             return [next(outputs) if name else None for name in node.outputs]
 
         return plain if bodies(node.proto) else run
-
-
-def reads(node: onnx.NodeProto) -> list[str]:
-    """Returns what a node reads: its inputs, and what its graphs read around them."""
-    names = [name for name in node.input if name]
-    for _, body in bodies(node):
-        own = {each.name for each in body.input} | {each.name for each in body.initializer}
-        for inner in body.node:
-            names += [name for name in reads(inner) if name not in own]
-            own.update(inner.output)
-        names += [each.name for each in body.output if each.name not in own]
-    return list(dict.fromkeys(names))
 
 
 class _NoFallback:
