@@ -129,6 +129,8 @@ def test_what_few_vectors_show_is_revealed(spec, place, operands, found):
      ("17(order=maddubs(29),product_bits=5,product_shift=4,product_rounding=floor)", "first",
       "int64"),
      ("18(overflow=zero,order=tiles(3x4,5x8),product_bits=25)", None, "int64"),
+     ("u19(overflow=zero,order=sorted,product_bits=22)", "last", "int64"),
+     ("21(overflow=symmetric,order=tiles(5:12:zero,2x8:5,3x4:8))", None, "int8"),
      ("7(order=tiles(4:21:zero,3x4:4:zero),product_bits=6)", "after", "int8")],
 )  # fmt: skip
 def test_what_one_register_hides_of_another_is_told(spec, place, operands):

@@ -73,7 +73,8 @@ def _find_in_integers(
     left, right, bias = search.draw(LEAST_RESULTS)
     is_kept = np.arange(LEAST_RESULTS)[:, None] % box.terms == np.arange(box.terms)
     single = search.run(left * is_kept, right, bias)  # has no order, and tells the last register
-    every = integer_search.registers_of(range(NARROWEST, WIDEST), known.is_unsigned)
+    unsigned = known.is_unsigned or any(each.unsigned for each in _registers(known.order))
+    every = integer_search.registers_of(range(NARROWEST, WIDEST), unsigned)
     own_last = integer_search.last_register(known)
     likely = own_last, replace(own_last, bits=WIDEST - known.is_unsigned)
     every, lasts = list(dict.fromkeys([*likely, *every])), []

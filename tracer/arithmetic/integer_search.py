@@ -462,7 +462,7 @@ def _shapes(count: int) -> tuple[tuple[spec.orders.Level, list[list[int]]], ...]
     """Returns every way to part `count` sums into groups of one size, apart by one stride."""
     levels = [spec.orders.Level(size) for size in range(2, count)]
     levels += [spec.orders.Level(None)] if count > 1 else []
-    for stride in range(2, (count + 1) // 2 + 1):
+    for stride in range(2, count):
         for size in range(2, -(-count // stride) + 1):
             levels.append(
                 spec.orders.Level(None if size * stride >= count else size, stride=stride)
