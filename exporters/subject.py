@@ -84,7 +84,8 @@ def open_subject(subject: ModelSource) -> Model:
     if subject != Code(subject.name):
         raise UsageError(
             f"{subject.name} is an ONNX model, not code",
-            "--arg, --input-dtype, --trust and files of weights are for FILE.py:NAME.",
+            "--arg, --input-dtype, --trust and --weights (in quantize --weights-file) are for "
+            "FILE.py:NAME.",
         )
     return loading.open_model(subject.name)
 
