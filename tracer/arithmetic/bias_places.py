@@ -23,7 +23,7 @@ from tracer.arithmetic.black_box import BlackBox, Finding, words
 from tracer.arithmetic.black_box import facts as facts_of
 from tracer.arithmetic.float_probes import CHUNK, emulated
 from tracer.arithmetic.integer_rules import ProductRule
-from tracer.arithmetic.integer_search import Choice, Family
+from tracer.arithmetic.integer_search import Choice, Family, levels_of
 from tracer.arithmetic.kernel import LEAST_RESULTS, Facts, NotKnown
 from tracer.errors import UsageError
 from tracer.support.types import Array
@@ -78,7 +78,7 @@ def _find_in_integers(
     own_last = integer_search.last_register(known)
     likely = own_last, replace(own_last, bits=WIDEST - known.is_unsigned)
     every, lasts = list(dict.fromkeys([*likely, *every])), []
-    levels = known.order.levels if isinstance(known.order, Tiles) else ()
+    levels = levels_of(known.order)
     named = tuple(replace(each, register=each.register or own_last) for each in levels)
     forms = [known.order, Tiles(named)] if named else [known.order]
     for order, place in product(forms, get_args(Bias)):
@@ -102,13 +102,8 @@ def _find_in_integers(
             search.bias = last.bits - 1
             orders = _orders(known, box, last)
             some: list[Choice] = [None, *_registers(known.order)]
-            own = search.find(
-                Family(
-                    each, [last], (known.product_bits,),
-                    (some,) * (len(each.levels) if isinstance(each, Tiles) else 0),
-                )
-                for each in orders
-            )  # fmt: skip
+            families = (_family(known, each, [last], "first") for each in orders)
+            own = search.find(replace(f, levels=(some,) * len(f.levels)) for f in families)
             if own is not None:
                 return "first", own
     return None, None
@@ -116,13 +111,12 @@ def _find_in_integers(
 
 def _family(known: Accumulator, order: Order, last: Sequence[Register], place: Bias) -> Family:
     """Returns accumulators in an order with any of the last registers."""
-    levels = order.levels if isinstance(order, Tiles) else ()
-    choices = tuple([level.register] for level in levels)
+    choices = tuple([level.register] for level in levels_of(order))
     return Family(order, last, (known.product_bits,), choices, place)
 
 
 def _registers(order: Order) -> list[Register]:
-    levels = order.levels if isinstance(order, Tiles) else ()
+    levels = levels_of(order)
     return list(dict.fromkeys(each.register for each in levels if each.register is not None))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tracer.accumulators.spec import NARROWEST, WIDEST, Register, RoundingName
 from tracer.accumulators.spec.accumulator import Accumulator, Rounding, needed, rounded
-from tracer.accumulators.spec.orders import Sequential, Tiles
+from tracer.accumulators.spec.orders import Sequential
 from tracer.arithmetic import integer_search
 from tracer.arithmetic.black_box import BlackBox, Finding
 from tracer.arithmetic.integer_search import (
@@ -23,6 +23,7 @@ from tracer.arithmetic.integer_search import (
     Family,
     Search,
     last_register,
+    levels_of,
     registers_of,
 )
 from tracer.arithmetic.kernel import NotKnown
@@ -409,7 +410,7 @@ def _families(search: Search, rule: ProductRule, limits: Limits | None) -> Itera
     else:
         yield from _of_tiles(box.terms, 3, limits, every, widths)
     for near in list(search.closest):
-        own = near.order.levels if isinstance(near.order, Tiles) else ()
+        own = levels_of(near.order)
         for free in combinations(range(len(own)), min(len(own), 2)):
             choices = tuple(
                 [None, *every] if k in free else [e.register] for k, e in enumerate(own)
@@ -467,8 +468,8 @@ def _hidden_widths(box: BlackBox, rule: ProductRule, limits: Limits) -> Iterator
         outputs = box.of_products(rows.reshape(-1, box.terms))[0].reshape(len(bits), -1)
         is_dropped = (outputs == (box.terms - 1) * small).all(1)
         yield from (bits[is_dropped][:1] - rule.shift).tolist()
-    parts = _width_of_parts(box, rule, limits.shared or ())
-    yield from () if parts is None else (parts,)
+    if not limits.is_before_the_last and (width := _width_of_parts(box, rule, limits.shared or ())):
+        yield width  # before the last register, `rule.bits` has it
     if rule.bits is not None:
         bits = bits[(bits > rule.up.bit_length() + 1) & (bits < largest.bit_length())]
         rows = np.zeros((2 * len(bits), box.terms), np.int64)

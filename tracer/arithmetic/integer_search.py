@@ -302,7 +302,8 @@ class Search:
         elif not isinstance(order, spec.orders.Tiles):
             like = [*named_orders(terms)]
         like = [like[k] for k in random.permutation(len(like))[:_LIKE]]
-        stages = [_sums_of_stages(each, terms) for each in (order, *like)]
+        alone = [[each] for each in range(terms)]
+        stages = [[alone, *_sums_of_stages(each, terms)] for each in (order, *like)]
         limits = [each.range[1] for each in _registers(accumulator)]
         products, rows = np.zeros((_BALANCED, terms), np.int64), np.arange(_BALANCED)
         ends = np.zeros((2, _BALANCED), np.intp)
@@ -360,6 +361,11 @@ class Search:
         )  # fmt: skip
 
 
+def levels_of(order: spec.orders.Order) -> tuple[spec.orders.Level, ...]:
+    """Returns the levels of tiles; other orders have none."""
+    return order.levels if isinstance(order, spec.orders.Tiles) else ()
+
+
 def last_register(accumulator: Accumulator) -> spec.Register:
     """Returns the register in which the last sums of an accumulator are added."""
     return spec.Register(accumulator.bits, accumulator.overflow, accumulator.is_unsigned)
@@ -367,9 +373,8 @@ def last_register(accumulator: Accumulator) -> spec.Register:
 
 def _registers(accumulator: Accumulator) -> list[spec.Register]:
     """Returns the registers of an accumulator's levels, and the last one."""
-    order, last = accumulator.order, last_register(accumulator)
-    levels = order.levels if isinstance(order, spec.orders.Tiles) else ()
-    return [*(each.register or last for each in levels), last]
+    last = last_register(accumulator)
+    return [*(each.register or last for each in levels_of(accumulator.order)), last]
 
 
 def sums_of(
@@ -398,7 +403,6 @@ def _parted(
 
     And the greatest term that leaves none of the few out of its register, of the `limits`.
     """
-    stages = [[[each] for each in range(sum(map(len, stages[0])))], *stages]
     place = int(random.integers(1, len(stages)))
     around = stages[place][random.integers(len(stages[place]))]
     below = int(random.integers(place))
