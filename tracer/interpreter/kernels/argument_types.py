@@ -139,8 +139,6 @@ boolean, int8, int16, int32, int64, uint8, uint64, float32, float64 = (
 )  # fmt: skip
 intp = Number(np.dtype(np.intp))
 void = Tuple(())
-WORDS = Kind()
-"""The argument words of a task: an address, which is not looked at."""
 
 
 def vector_type(kind: Any) -> Any:

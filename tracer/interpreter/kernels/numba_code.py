@@ -21,7 +21,6 @@ from numba.np.numpy_support import from_dtype
 
 from tracer.interpreter.kernels import argument_types
 from tracer.interpreter.kernels.argument_types import (
-    WORDS,
     Array,
     Emitted,
     Helper,
@@ -139,8 +138,6 @@ def _resolve(value: Any, module: str = "") -> Any:
 
 
 def _type(kind: Kind) -> Any:
-    if kind is WORDS:
-        return _WORDS
     match kind:
         case Number():
             return from_dtype(kind.dtype)

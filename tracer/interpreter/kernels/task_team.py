@@ -6,13 +6,15 @@ closed task, so the leader never waits for a thread to wake. The state is an arr
 words that threads write concurrently are on separate cache lines.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import binding, ir
 
-from tracer.interpreter.compiled_code import task
-from tracer.interpreter.kernels import argument_types as types
-from tracer.interpreter.kernels.argument_types import WORDS, emitted, inlined
+from tracer.interpreter.compiled_code import Code, Task
+from tracer.interpreter.kernels.machine_code import INDEX, compile_task
 
 _LINE = 8
 
@@ -21,152 +23,154 @@ TASK, ARGUMENTS, COUNT, FAILED, _OPEN = range(5)
 number of blocks; what is not 0 after a block that failed."""
 _NEXT = _LINE
 _ACTIVE = 2 * _LINE
-PARKED = 3 * _LINE
+_PARKED = 3 * _LINE
 """First word of the helpers' lines, one each, which tell whether the helper sleeps, and then
 whether it must be woken."""
 _PATIENCE = 4000
 """Pauses before a helper sleeps: 50 to 200 us, the time to wake, or of Python between nodes."""
-_I64, _I32 = ir.IntType(64), ir.IntType(32)
-_of_team = task(fits=lambda count: True)
-"""Marks a function of the words of a team."""
 
 
 def words(helpers: int) -> int:
-    """Returns the number of words of a team."""
-    return PARKED + helpers * _LINE
+    """Returns the number of words of a team: the index of the first word of a further helper."""
+    return _PARKED + helpers * _LINE
 
 
-def parked(helper: int) -> int:
-    """Returns the index of a helper's word."""
-    return PARKED + helper * _LINE
+@dataclass(frozen=True)
+class _Team:
+    """Code of one function of a team: what it does with the team's words."""
 
+    builder: Any
+    words: Any
 
-@emitted
-def _load(typingctx: Any, words: Any, index: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load_atomic(_word(builder, arguments), "seq_cst", 8)
+    def at(self, index: Any) -> Any:
+        """The address of a word."""
+        place = index if isinstance(index, ir.Value) else INDEX(index)
+        return self.builder.gep(self.words, [place])
 
-    return types.int64(words, types.int64), code
+    def load(self, index: Any) -> Any:
+        """What a word is."""
+        return self.builder.load_atomic(self.at(index), "seq_cst", 8)
 
+    def exchange(self, index: Any, value: int) -> Any:
+        """Sets a word, and returns what it was."""
+        return self.builder.atomic_rmw("xchg", self.at(index), INDEX(value), "seq_cst")
 
-def _word(builder: Any, arguments: Any) -> Any:
-    return builder.gep(arguments[0], [arguments[1]])
+    def add(self, index: int, value: int) -> Any:
+        """Adds to a word, and returns what it was."""
+        return self.builder.atomic_rmw("add", self.at(index), INDEX(value), "seq_cst")
 
+    def is_set(self, index: Any) -> Any:
+        """Whether a word is not 0."""
+        return self.builder.icmp_signed("!=", self.load(index), INDEX(0))
 
-def _changed(operation: str) -> Any:
-    """Emits code that changes a word by an operation of LLVM, and returns what it was."""
+    def is_waiting(self) -> Any:
+        """Whether an open task has blocks left."""
+        b = self.builder
+        return b.and_(self.is_set(_OPEN), b.icmp_signed("<", self.load(_NEXT), self.load(COUNT)))
 
-    @emitted
-    def change(typingctx: Any, words: Any, index: Any, value: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            word = _word(builder, arguments)
-            return builder.atomic_rmw(operation, word, arguments[2], "seq_cst")
+    @contextmanager
+    def repeated(self) -> Iterator[Any]:
+        """Repeats the code within it; yields the block that follows, to which it can leave."""
+        b = self.builder
+        again, done = (b.append_basic_block(name) for name in ("again", "done"))
+        b.branch(again)
+        b.position_at_end(again)
+        yield done
+        b.branch(again)
+        b.position_at_end(done)
 
-        return types.int64(words, types.int64, types.int64), code
+    def leave(self, condition: Any, done: Any) -> None:
+        """Goes on in the block `done` if the condition is true."""
+        following = self.builder.append_basic_block()
+        self.builder.cbranch(condition, done, following)
+        self.builder.position_at_end(following)
 
-    return change
+    def drain(self) -> None:
+        """Calls the task, as `compiled_code.Code` does, for blocks that are left, until none is."""
+        b, word = self.builder, INDEX.as_pointer()
+        with b.goto_entry_block():  # in a loop, each turn would take more of the stack
+            unread = b.alloca(INDEX, 2)
+        kind = ir.FunctionType(ir.IntType(32), [word, word, word, INDEX])
+        with self.repeated() as done:
+            block = self.add(_NEXT, 1)
+            self.leave(b.icmp_signed(">=", block, self.load(COUNT)), done)
+            function = b.inttoptr(self.load(TASK), kind.as_pointer())
+            places = unread, b.gep(unread, [INDEX(1)]), b.inttoptr(self.load(ARGUMENTS), word)
+            status = b.call(function, [*places, block])
+            with b.if_then(b.icmp_signed(">", status, ir.IntType(32)(0))):
+                self.exchange(FAILED, 1)
 
-
-_add, _exchange = _changed("add"), _changed("xchg")
-
-
-@emitted
-def _invoke(typingctx: Any, code: Any, arguments: Any, block: Any) -> Any:
-    """Calls the code at an address, as `compiled_code.Code` does; returns its status."""
-
-    def call(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-        with builder.goto_entry_block():  # in a loop, each turn would take more of the stack
-            unread = builder.alloca(_I64, 2)
-        places = [unread, builder.gep(unread, [_I64(1)])]
-        pointer = _I64.as_pointer()
-        kind = ir.FunctionType(_I32, [pointer, pointer, pointer, _I64])
-        function = builder.inttoptr(operands[0], kind.as_pointer())
-        words = builder.inttoptr(operands[1], pointer)
-        return builder.sext(builder.call(function, [*places, words, operands[2]]), _I64)
-
-    return types.int64(types.int64, types.int64, types.int64), call
-
-
-@emitted
-def _pause(typingctx: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def pause(self) -> None:
+        """Leaves the processor to the other thread of its core for a moment."""
         if binding.get_default_triple().startswith("x86_64"):
             kind = ir.FunctionType(ir.VoidType(), [])
-            builder.call(builder.module.declare_intrinsic("llvm.x86.sse2.pause", (), kind), [])
-        return context.get_dummy_value()
-
-    return types.void(), code
+            module = self.builder.module
+            self.builder.call(module.declare_intrinsic("llvm.x86.sse2.pause", (), kind), [])
 
 
-@_of_team
-def run_alone(words: Any, _: int) -> None:
-    """Computes all blocks of a task in this thread; its words are as those of a team begin."""
-    for block in range(words[COUNT]):
-        if _invoke(words[TASK], words[ARGUMENTS], block) > 0:
-            words[FAILED] = 1
+def _of_team(write: Callable[[_Team, Any], None]) -> Task:
+    """The task of a team's words, and of a number, whose code `write` writes."""
 
+    def write_whole(builder: Any, given: Any) -> tuple[str, ...]:
+        write(_Team(builder, given[0]), given[1])
+        return ()
 
-@inlined(types.void(WORDS))
-def _drain(words: Any) -> None:
-    while True:
-        block = _add(words, _NEXT, 1)
-        if block >= words[COUNT]:
-            return
-        if _invoke(words[TASK], words[ARGUMENTS], block) > 0:
-            _exchange(words, FAILED, 1)
+    return Task(
+        write.__name__, lambda: Code(compile_task(write_whole, write)[0]), (), lambda count: True
+    )
 
 
 @_of_team
-def drain(words: Any, _: int) -> None:
+def drain(team: _Team, _: Any) -> None:
     """Computes blocks of the open task until none is left."""
-    _drain(words)
+    team.drain()
 
 
 @_of_team
-def begin(words: Any, _: int) -> None:
+def begin(team: _Team, _: Any) -> None:
     """Opens the task; helpers that are awake begin."""
-    _exchange(words, FAILED, 0)
-    _exchange(words, _NEXT, 0)
-    _exchange(words, _OPEN, 1)
+    team.exchange(FAILED, 0)
+    team.exchange(_NEXT, 0)
+    team.exchange(_OPEN, 1)
 
 
 @_of_team
-def wake(words: Any, parked: int) -> None:
+def wake(team: _Team, parked: Any) -> None:
     """Tells in the next word whether the helper must be woken; marks it awake."""
-    is_asleep = _load(words, parked) != 0 and _exchange(words, parked, 0) != 0
-    words[parked + 1] = is_asleep
+    told = team.at(team.builder.add(parked, INDEX(1)))
+    team.builder.store(INDEX(0), told)
+    with team.builder.if_then(team.is_set(parked)):
+        team.builder.store(team.exchange(parked, 0), told)
 
 
 @_of_team
-def close(words: Any, _: int) -> None:
+def close(team: _Team, _: Any) -> None:
     """Closes the task, and waits for helpers that are still computing."""
-    _exchange(words, _OPEN, 0)
-    while _load(words, _ACTIVE) != 0:
-        _pause()
-
-
-@inlined(types.boolean(WORDS))
-def _waiting(words: Any) -> bool:
-    """Whether an open task has blocks left."""
-    return _load(words, _OPEN) != 0 and _load(words, _NEXT) < _load(words, COUNT)
+    team.exchange(_OPEN, 0)
+    with team.repeated() as done:
+        team.leave(team.builder.not_(team.is_set(_ACTIVE)), done)
+        team.pause()
 
 
 @_of_team
-def serve(words: Any, parked: int) -> None:
+def serve(team: _Team, parked: Any) -> None:
     """Helps with tasks as they open; returns, to sleep, after a while without one."""
-    quiet = 0
-    while True:
-        if _waiting(words):
-            _add(words, _ACTIVE, 1)  # before checking again: the leader closes, then looks
-            if _load(words, _OPEN) != 0:
-                _drain(words)
-            _add(words, _ACTIVE, -1)
-            quiet = 0
-        elif quiet < _PATIENCE:
-            quiet += 1
-            _pause()
-        else:
-            _exchange(words, parked, 1)  # before checking again: the leader opens, then looks
-            if not _waiting(words) or _exchange(words, parked, 0) == 0:
-                return
-            quiet = 0
+    b = team.builder
+    quiet = b.alloca(INDEX)
+    b.store(INDEX(0), quiet)
+    with team.repeated() as done, b.if_else(team.is_waiting()) as (helping, idle):
+        with helping:
+            team.add(_ACTIVE, 1)  # before checking again: the leader closes, then looks
+            with b.if_then(team.is_set(_OPEN)):
+                team.drain()
+            team.add(_ACTIVE, -1)
+            b.store(INDEX(0), quiet)
+        with idle:
+            passed = b.load(quiet)
+            b.store(b.add(passed, INDEX(1)), quiet)
+            team.pause()
+            with b.if_then(b.icmp_signed(">=", passed, INDEX(_PATIENCE))):
+                team.exchange(parked, 1)  # before checking again: the leader opens, then looks
+                team.leave(b.not_(team.is_waiting()), done)
+                team.leave(b.icmp_signed("==", team.exchange(parked, 0), INDEX(0)), done)
+                b.store(INDEX(0), quiet)

@@ -119,9 +119,10 @@ def share(task: Task, count: int, arrays: Sequence[Array], numbers: Sequence[int
     helpers = allowed() - 1
     team = _team(helpers) if helpers > 0 and count > 1 else None
     if team is None or not team.run(task.code, address, count):
-        words = (ctypes.c_int64 * 4)(task.code.address, address, count, 0)
-        loaded("task_team").run_alone.code(ctypes.addressof(words))  # leaves the lock once
-        _check(words[-1])
+        kernels = loaded("task_team")
+        words = (ctypes.c_int64 * kernels.words(0))(task.code.address, address, count)
+        kernels.drain.code(ctypes.addressof(words))  # leaves the lock once
+        _check(words[kernels.FAILED])
 
 
 def _check(has_failed: int) -> None:
@@ -141,7 +142,7 @@ class _Team:
         array = np.zeros(kernels.words(helpers), np.int64)
         self._words, self._address = array.data, array.__array_interface__["data"][0]
         self._led = Lock()
-        self._bells = {kernels.parked(number): Lock() for number in range(helpers)}
+        self._bells = {kernels.words(number): Lock() for number in range(helpers)}
         for parked, bell in self._bells.items():
             bell.acquire()
             Thread(target=self._serve, args=(parked, bell), name="tracer", daemon=True).start()

@@ -201,12 +201,11 @@ def _folding(setup: Setup, value: str) -> Setup:
     return setup.with_proto(folded)
 
 
-def _folding_command(setup: Setup, value: str, model: str) -> str:
-    sizes = "".join(f" --dim {name}={size}" for name, size in setup.open_dims.items())
-    return f"tracer tune {model} --apply folding={value}{sizes} -o tuned.onnx"
-
-
-@change("folding", "exact", 31, one_form("shapes"), _folding, command=_folding_command)
+@change(
+    "folding", "exact", 31, one_form("shapes"), _folding,
+    command=lambda setup, value, model: f"tracer tune {model} --apply folding={value} " + "".join(
+        f"--dim {name}={size} " for name, size in setup.open_dims.items()) + "-o tuned.onnx",
+)  # fmt: skip
 def _why_folding(findings: Findings) -> str | None:
     """Shapes that the graph computes are replaced by constants, for the sizes of these inputs."""
     if not findings.setup.open_dims:
