@@ -6,11 +6,9 @@ to what the accumulator has left after the columns before it, and weights shrink
 something is left for the last ones: AXE (arXiv 2409.17092). Registers of tiles have limits each.
 
 Its matrix products and factors have the same bits on every processor, on any threads. BLAS adds
-products in an order of its own, which depends on the processor. Here its sums are exact, so that
-the order does not matter: factors are rounded to multiples of a power of two, as fine as sums of
-their products stay below 2^53 (Ozaki et al., Numerical Algorithms 59, 2012). What is left of the
-factors is multiplied likewise, and added. All else is arithmetic of single numbers, in a fixed
-order, which IEEE 754 defines.
+products in an order of its own, which depends on the processor. Here compiled code adds them one
+after the other, each product and its addition rounded once; where sums are exact, their order does
+not matter. All else is arithmetic of single numbers, in a fixed order, which IEEE 754 defines.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,60 +18,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracer.interpreter.compiled_code import loaded
-from tracer.interpreter.numeric import compiled, parallel, products
+from tracer.interpreter.numeric import compiled, parallel, products, tile_tasks
 from tracer.interpreter.numeric.tensors import is_half
 from tracer.support.types import Array, FloatArray
 
-_EXACT = 53
-"""Bits of the integers that float64 holds."""
-_ENOUGH = 28
-"""Bits of a factor that are enough without those that are left."""
-_BLOCK = 48
+_BLOCK = 96
 """Columns of a block of a factorisation."""
 
 
 def product(left: Array, right: Array) -> FloatArray:
-    """Returns the product, float64, of (stacks of) matrices (..., M, K) and (..., K, P).
-
-    The entries of each left row and each right column are rounded to `_ENOUGH` bits, at least, of
-    the largest, if the other matrix has small integers; to twice what is left otherwise.
-    """
-    left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
-    room = _EXACT - int(left.shape[-1]).bit_length()
-    for own, other in ((left, right), (right, left)):
-        most = float(np.abs(own).max(initial=0))
-        if most >= 1 << (_EXACT - _ENOUGH) or not (np.rint(own) == own).all():
-            continue
-        small = int(most).bit_length()
-        if small <= room - _ENOUGH:
-            rounded, unit = _rounded(other, room - small, -2 if other is right else -1)
-            pair = (own, rounded) if own is left else (rounded, own)
-            return np.asarray(np.matmul(*pair) * unit)
+    """Returns the product, float64, of (stacks of) matrices (..., M, K) and (..., K, P)."""
+    (rows, depth), wide = left.shape[-2:], right.shape[-1]
     stack = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-    result = np.zeros((*stack, left.shape[-2], right.shape[-1]))
-    add_product(result, left, right)
-    return result
-
-
-def add_product(
-    total: FloatArray, left: FloatArray, right: FloatArray, is_lower: bool = False
-) -> None:
-    """Adds the product of (stacks of) matrices (..., M, K) and (..., K, P) to `total` (..., M, P).
-
-    Factors are rounded to two parts; the product of the last ones is left out. If only the lower
-    triangle of the total counts, most of what is above it stays as it was.
-    """
-    bits = (_EXACT - int(left.shape[-1]).bit_length()) // 2
-    (a, a_rest), (b, b_rest) = _parts(left, bits, -1), _parts(right, bits, -2)
-
-    def add(rows: slice) -> None:
-        columns = slice(rows.stop if is_lower else None)
-        added = a_rest[..., rows, :] @ b[..., columns]
-        added += a[..., rows, :] @ b_rest[..., columns]
-        added += a[..., rows, :] @ b[..., columns]
-        total[..., rows, columns] += added
-
-    _share(total.shape[-2], add)
+    out = np.zeros((*stack, rows, wide))
+    if out.size and depth:
+        pair = [
+            np.broadcast_to(np.asarray(each, np.float64), (*stack, *each.shape[-2:]))
+            for each in (left, right)
+        ]
+        compiled.matmul(*[each.reshape(-1, *each.shape[-2:]) for each in (*pair, out)])
+    return out
 
 
 def gram(integers: FloatArray) -> FloatArray:
@@ -85,14 +49,17 @@ def gram(integers: FloatArray) -> FloatArray:
     if height < _ROWS:
         return product(integers.T, integers)
     single, size = integers.astype(np.float32), integers.shape[1]
-    result = np.zeros((size, size))
+    result = np.empty((size, size))
 
-    def add(rows: slice) -> None:
+    def fill(rows: slice) -> None:
+        sums = np.zeros((rows.stop - rows.start, rows.stop))
         for part in parallel.pieces(len(single), height):
-            result[rows, : rows.stop] += single[part, rows].T @ single[part, : rows.stop]
+            sums += single[part, rows].T @ single[part, : rows.stop]
+        result[rows, : rows.stop] = sums
+        result[: rows.start, rows] = sums[:, : rows.start].T
 
-    _share(size, add)
-    return np.asarray(np.tril(result) + np.tril(result, -1).T)
+    _share(size, fill)
+    return result
 
 
 def integer_product(left: FloatArray, right: FloatArray) -> FloatArray:
@@ -120,57 +87,64 @@ def _share(rows: int, work: Callable[[slice], None]) -> None:
     parallel.run_blocks(len(parts), lambda number: work(parts[number]))
 
 
-def _parts(values: FloatArray, bits: int, axis: int) -> tuple[FloatArray, FloatArray]:
-    """Returns values rounded to `bits` bits along an axis, and what is left, rounded likewise."""
-    integers, unit = _rounded(values, bits, axis)
-    first = integers * unit
-    integers, unit = _rounded(values - first, bits, axis)
-    return first, integers * unit
-
-
-def _rounded(values: FloatArray, bits: int, axis: int) -> tuple[FloatArray, FloatArray]:
-    """Returns integers of at most `bits` bits, and their units along an axis: powers of two."""
-    most = np.abs(values).max(axis, keepdims=True, initial=0)
-    _, exponents = np.frexp(most)
-    exponents = np.where(most > 0, np.maximum(exponents - bits, -1000), 0)
-    integers = np.rint(values * np.ldexp(1.0, -exponents))
-    return integers, np.ldexp(1.0, exponents)
-
-
 def cholesky(matrix: FloatArray) -> FloatArray:
     """Returns the lower factor (K, K) of a positive definite matrix.
 
     Raises numpy.linalg.LinAlgError for another matrix.
     """
-    left, size = np.array(matrix, np.float64), len(matrix)
-    for start in range(0, size, _BLOCK):
-        stop = min(start + _BLOCK, size)
-        panel = left[start:, start:stop].copy()
-        for column in range(stop - start):
-            if not panel[column, column] > 0:
+    size = len(matrix)
+    upper = np.zeros((size, size))  # its rows are contiguous
+    for block in parallel.pieces(size, _BLOCK):
+        above, behind = slice(block.start), slice(block.start, size)
+        rows = matrix[block, behind] - _product_with_part(
+            upper[above, block].T, upper, above, behind
+        )
+        own = rows[:, : len(rows)].copy()
+        for row in range(len(own)):
+            if not own[row, row] > 0:
                 raise np.linalg.LinAlgError("the matrix is not positive definite")
-            panel[column:, column] /= np.sqrt(panel[column, column])
-            below = panel[column + 1 :, column]
-            panel[column + 1 :, column + 1 :] -= below[:, None] * below[: stop - start - column - 1]
-        left[start:, start:stop] = panel
-        behind = panel[stop - start :]
-        add_product(left[stop:, stop:], -behind, behind.T, is_lower=True)
-    return np.tril(left)
+            own[row] /= np.sqrt(own[row, row])
+            own[row + 1 :] -= own[row, row + 1 :, None] * own[row]
+            own[row + 1 :, row] = 0
+        upper[block, block] = own
+        upper[block, block.stop :] = product(_inverse_of_block(own.T), rows[:, len(own) :])
+    return upper.T
 
 
 def inverse(lower: FloatArray) -> FloatArray:
     """Returns the inverse (K, K) of a lower triangular matrix."""
-    size = len(lower)
-    result = np.eye(size)
-    for start in range(0, size, _BLOCK):
-        stop = min(start + _BLOCK, size)
-        rows, block = result[start:stop, :stop].copy(), lower[start:stop, start:stop]
-        for row in range(stop - start):
-            rows[row] /= block[row, row]
-            rows[row + 1 :] -= block[row + 1 :, row, None] * rows[row]
-        result[start:stop, :stop] = rows
-        add_product(result[stop:, :stop], -lower[stop:, start:stop], rows)
+    result = np.zeros((len(lower), len(lower)))
+    for block in parallel.pieces(len(lower), _BLOCK):
+        own, before = _inverse_of_block(lower[block, block]), lower[block, : block.start].copy()
+        for part in parallel.pieces(block.start, _ROWS):  # above each there is nothing but 0
+            behind = slice(part.start, block.start)
+            rows = _product_with_part(before[:, behind], result, behind, part)
+            result[block, part] = product(-own, rows)
+        result[block, block] = own
     return result
+
+
+def _inverse_of_block(lower: FloatArray) -> FloatArray:
+    result = np.eye(len(lower))
+    for row in range(len(lower)):
+        result[row] /= lower[row, row]
+        result[row + 1 :] -= lower[row + 1 :, row, None] * result[row]
+    return result
+
+
+def _product_with_part(
+    left: FloatArray, whole: FloatArray, rows: slice, columns: slice
+) -> FloatArray:
+    """Returns the product of a matrix and some rows and columns of a contiguous one."""
+    size, wide = whole.shape[1], columns.stop - columns.start
+    out = np.zeros((len(left), wide))
+    if out.size and left.shape[1]:
+        offsets = np.arange(rows.start or 0, rows.stop) * size + columns.start
+        places = tile_tasks.Columns(
+            whole.reshape(-1), offsets, (1, 1, wide), (0, 0, 1), (0, wide, 1)
+        )
+        compiled.multiply(left[None], np.zeros((1, len(left))), places, out)
+    return out
 
 
 @contextmanager
@@ -280,7 +254,7 @@ class Correlations:
     def solve(self, products: FloatArray) -> FloatArray:
         """Returns `products` (rows, K) times the inverse of the second moments."""
         result = np.empty_like(products)
-        half = product(products[:, self.order], self.factor.T)
+        half = product(self.factor, products[:, self.order].T).T
         result[:, self.order] = product(half, self.factor)
         return result
 
@@ -302,7 +276,7 @@ def round_within(weights: FloatArray, inputs: Correlations, limits: Limits) -> F
     factor, depth = inputs.factor, weights.shape[1]
     registers = np.searchsorted(limits.starts, inputs.order, side="right") - 1
     blocks = parallel.pieces(depth, _ROUNDED_COLUMNS)
-    behind = [halved(factor[each, each.stop :].T, each.stop - each.start, -1) for each in blocks]
+    behind = [np.ascontiguousarray(factor[each, each.stop :].T) for each in blocks]
     result = np.empty_like(weights)
 
     def fill(rows: slice) -> None:
@@ -315,21 +289,12 @@ def round_within(weights: FloatArray, inputs: Correlations, limits: Limits) -> F
             loaded("rounded_columns", _KERNELS).round_block(
                 left[block], own, registers[block], room, shrink, ends, integers[block], errors
             )
-            left[block.stop :] -= shares @ halved(errors, len(errors), -2)
+            left[block.stop :] -= product(shares, errors)
         result[rows, inputs.order] = integers.T
 
     parts = parallel.pieces(len(weights), max(_ROUNDED_NUMBERS // depth, _LEAST_ROWS))
     parallel.run_blocks(len(parts), lambda number: fill(parts[number]))
     return result
-
-
-def halved(values: FloatArray, depth: int, axis: int) -> FloatArray:
-    """Returns values rounded along an axis, so that sums of `depth` products of two are exact.
-
-    Each has half of the bits: 23 for sums of 32 products, as many as float32 has.
-    """
-    integers, unit = _rounded(values, (_EXACT - depth.bit_length()) // 2, axis)
-    return integers * unit
 
 
 def _threshold(weights: FloatArray, budget: FloatArray) -> FloatArray:

@@ -24,6 +24,7 @@ from tracer.interpreter.kernels.machine_code import (
 )
 from tracer.interpreter.kernels.tiles import (
     ARRAYS,
+    DOUBLES,
     FLOATS,
     NOTHING,
     NUMBERS,
@@ -35,7 +36,8 @@ from tracer.interpreter.kernels.tiles import (
     Words,
 )
 
-__all__ = ["FLOATS", "LATENCY", "MOST_ROWS", "NOTHING", "ROOM", "lanes", "memory", "task"]
+__all__ = ["DOUBLES", "FLOATS", "LATENCY", "MOST_ROWS", "NOTHING", "ROOM", "lanes", "memory",
+           "task"]  # fmt: skip
 _ALIGNED = 64
 """Bytes of a cache line, and of the widest vector."""
 _RESULT = 8

@@ -118,8 +118,11 @@ class Tile:
                         self.vectors.store(value, address)
 
 
-FLOATS = Store((ir.FloatType(),), lambda tile: tile.put(0, tile.after[0]))
-"""The sums of float32 themselves."""
+FLOATS, DOUBLES = (
+    Store((kind,), lambda tile: tile.put(0, tile.after[0]))
+    for kind in (ir.FloatType(), ir.DoubleType())
+)
+"""The sums of float32, and of float64, themselves."""
 
 
 @dataclass(frozen=True)

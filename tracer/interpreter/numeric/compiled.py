@@ -82,7 +82,11 @@ def takes_product(dtype: np.dtype[np.generic], rows: int, depth: int, columns: i
 
 
 def matmul(a: Array, b: Array, out: Array) -> None:
-    """Multiplies float32 matrices (N, M, K) and (N, K, P) into a contiguous (N, M, P)."""
+    """Multiplies float32 or float64 matrices (N, M, K) and (N, K, P) into a contiguous (N, M, P).
+
+    Sums begin with 0; terms are added one after the other, by fused multiply-adds where the
+    processor has them.
+    """
     count, rows, depth = a.shape
     wide = b.shape[2]
     if b.shape[1] != depth:  # the kernels do not check
@@ -93,8 +97,7 @@ def matmul(a: Array, b: Array, out: Array) -> None:
         np.ascontiguousarray(b).reshape(-1), np.arange(depth, dtype=np.int64) * wide,
         (1, 1, wide), (0, 0, 1), (0, wide, 1), count, (depth * wide, rows * wide),
     )  # fmt: skip
-    zeros = np.zeros((count, rows), np.float32)
-    _multiply(a, zeros, columns, out)
+    multiply(a, np.zeros((count, rows), out.dtype), columns, out)
 
 
 def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array | None) -> Array:
@@ -110,13 +113,15 @@ def convolve(x: Array, weights: Array, window: Window, group: int, bias: Array |
         group, (deep * arranged.size, maps * pixels),
     )  # fmt: skip
     left, begins = weights.reshape(group, maps, -1), shift.reshape(group, maps)
-    _multiply(left, begins, columns, out)
+    multiply(left, begins, columns, out)
     return out
 
 
-def _multiply(left: Array, begins: Array, columns: tile_tasks.Columns, out: Array) -> None:
+def multiply(left: Array, begins: Array, columns: tile_tasks.Columns, out: Array) -> None:
+    """Writes sums that begin with `begins` (n, M), of factors (n, M, K) and columns, to `out`."""
     tiles = loaded("tile_code")
-    tile_tasks.run(tiles.NOTHING, tiles.FLOATS, left, begins, columns, [out.reshape(-1)])
+    store = tiles.FLOATS if out.dtype == np.float32 else tiles.DOUBLES
+    tile_tasks.run(tiles.NOTHING, store, left, begins, columns, [out.reshape(-1)])
 
 
 def depthwise(x: Array, weights: Array, window: Window, bias: Array | None) -> Array:
