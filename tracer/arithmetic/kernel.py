@@ -298,7 +298,7 @@ def share_of_equal(replay: Replay, kernel: Kernel, rule: Rule) -> float:
 def parts(value: Any) -> list[Array]:
     """Returns the tensors of a value: those of a sequence in turn, the keys and values of a map.
 
-    Text has a type of a fixed width, so that its bytes say what it is.
+    Text has a type of a fixed width, so that its bytes say what it is; one NaN is like another.
     """
     if isinstance(value, dict):
         keys = sorted(value)  # a map has no order
@@ -308,6 +308,8 @@ def parts(value: Any) -> list[Array]:
     array = np.asarray(value)
     if array.dtype.kind == "V" or array.dtype.name.startswith("float8"):  # as onnxruntime has it
         array = array.view(f"u{array.dtype.itemsize}")
+    if array.dtype.kind == "f":
+        array = np.where(np.isnan(array), array.dtype.type(np.nan), array)
     return [array.astype(np.str_) if array.dtype.hasobject else array]
 
 
