@@ -31,7 +31,7 @@ def check(op_type, shapes, attributes, domain="", opset=11, threads=2):
     return rule.facts
 
 
-REDUCTIONS = ("Sum", "Mean", "L1", "L2", "SumSquare", "LogSum", "Max", "Min")
+REDUCTIONS = ("Sum", "Mean", "L1", "L2", "SumSquare", "LogSum", "LogSumExp", "Max", "Min")
 
 
 @pytest.mark.one_in(3)
@@ -39,6 +39,15 @@ REDUCTIONS = ("Sum", "Mean", "L1", "L2", "SumSquare", "LogSum", "Max", "Min")
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions(name, axes):
     check(f"Reduce{name}", [(3, 6, 7, 9)], {"axes": axes})
+
+
+def test_no_infinity_is_the_largest_number_of_a_sum_of_exponentials():
+    node = helper.make_node("ReduceLogSumExp", ["x"], ["y"], axes=[1])
+    kernel = Kernel(node, {"x": (FLOAT, (5, 4))}, {}, {"": 13}, 1)
+    x = np.full((5, 4), -3, np.float32)
+    x[0], x[1, 0], x[2, 1], x[3, 2] = -np.inf, -np.inf, np.inf, np.nan
+    replayed = replay_of("", node.op_type).replay(kernel, {}, {"x": x})
+    assert are_equal(kernel.run({"x": x})[0], replayed[0]).all()
 
 
 def test_ways_of_sums():

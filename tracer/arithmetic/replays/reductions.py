@@ -292,6 +292,23 @@ def _row_sums(way: str, rows: Array) -> Array:
     return out
 
 
+class _LogSumExp:
+    """Source: `ReduceAggregatorLogSumExp` of onnxruntime, for which no infinity is the largest."""
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        _axes(kernel)
+        yield Rule("exp of the C library of what is below the largest, added one after the other")
+
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
+        axes = _axes(kernel)
+        rows = axes.rows(kernel.values(inputs)[0])
+        compared = np.where(np.isinf(rows), -np.inf, rows).astype(np.float32)
+        compared[:, 0] = np.where(np.isinf(rows[:, 0]), 0, rows[:, 0])
+        largest = compared.max(1)
+        total = np.add.accumulate(c_library.exp(rows - largest[:, None]), 1)[:, -1]
+        return [(c_library.log(total) + largest).reshape(axes.out)]
+
+
 @dataclass(frozen=True)
 class _Extreme:
     """The largest or least number; of equal ones, which are zeros, the first in the order."""
@@ -336,6 +353,7 @@ REPLAYS = of_floats(
         "ReduceSumSquare": _Sum(before=np.square),
         "ReduceL2": _Sum(before=np.square, after=lambda total, _: np.asarray(np.sqrt(total))),
         "ReduceLogSum": _Sum(after=lambda total, _: c_library.log(total)),
+        "ReduceLogSumExp": _LogSumExp(),
         "ReduceMax": _Extreme(np.argmax),
         "ReduceMin": _Extreme(np.argmin),
         "MaxPool": _Pooling(is_max=True),
