@@ -41,6 +41,20 @@ def test_reductions(name, axes):
     check(f"Reduce{name}", [(3, 6, 7, 9)], {"axes": axes})
 
 
+@pytest.mark.parametrize("axes", [[-1], [0], [0, 1]])
+@pytest.mark.parametrize("name", ["ReduceMax", "ReduceMin"])
+def test_a_number_is_kept_in_place_of_nan_as_lanes_keep_it(name, axes):
+    node = helper.make_node(name, ["x"], ["y"], axes=axes)
+    kernel = Kernel(node, {"x": (FLOAT, (40, 21))}, {}, {"": 13}, 1)
+    facts = {"way": "first" if axes == [0] else "aligned"}
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        x = random.standard_normal((40, 21)).astype(np.float32)
+        x[random.random(x.shape) < 0.2] = np.nan
+        (replayed,) = replay_of("", name).replay(kernel, facts, {"x": x})
+        assert are_equal(kernel.run({"x": x})[0], replayed).all()
+
+
 def test_no_infinity_is_the_largest_number_of_a_sum_of_exponentials():
     node = helper.make_node("ReduceLogSumExp", ["x"], ["y"], axes=[1])
     kernel = Kernel(node, {"x": (FLOAT, (5, 4))}, {}, {"": 13}, 1)
@@ -105,6 +119,19 @@ def test_local_response_normalization(beta):
     facts = check("LRN", [(2, 9, 5, 7)], attributes, threads=1)
     assert facts["rest"] == [628, 2]
     check("LRN", [(1, 64, 55, 55)], attributes)
+
+
+def test_local_responses_of_huge_numbers_and_of_none():
+    """The moving window of squares may be infinite, NaN, or negative."""
+    node = helper.make_node("LRN", ["x"], ["y"], size=3)
+    kernel = Kernel(node, {"x": (FLOAT, (1, 9, 8, 8))}, {}, {"": 13}, 1)
+    replay, random = replay_of("", "LRN"), np.random.default_rng(0)
+    rule = reveal(replay, kernel)
+    x = (
+        random.standard_normal((1, 9, 8, 8)) * np.exp2(random.integers(-40, 70, (9, 8, 8)))
+    ).astype(np.float32)
+    x[0, 4, 0] = np.nan
+    assert are_equal(kernel.run({"x": x})[0], replay.replay(kernel, rule.facts, {"x": x})[0]).all()
 
 
 def test_a_sum_that_is_not_rounded_once_is_not_called_so():

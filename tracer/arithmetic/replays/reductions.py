@@ -311,9 +311,10 @@ class _LogSumExp:
 
 @dataclass(frozen=True)
 class _Extreme:
-    """The largest or least number; of equal ones, which are zeros, the first in the order."""
+    """The largest or least number; of equal ones, and of one and NaN, the first in the order."""
 
-    place: Callable[..., Array]
+    fold: Callable[..., Array]
+    is_further: Fold
 
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
         ways = ("aligned", "first") if _axes(kernel).reduced[-1] else ("first",)
@@ -323,26 +324,32 @@ class _Extreme:
     def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         x, axes = kernel.values(inputs)[0], _axes(kernel)
         rows = axes.rows(x)
-        out = rows[np.arange(len(rows)), self.place(rows, axis=1)]
+        out = np.asarray(self.fold(rows, axis=1))
         others = np.flatnonzero((out == 0) | np.isnan(out))  # whose bits depend on the order
-        if facts["way"] == "aligned" and not is_plain(rows[others]):
-            for phase in range(_LANES):
-                which = others[others % _LANES == phase]
-                order = _lanes_order(rows.shape[1], -phase * rows.shape[1] % _LANES)
-                part = rows[which][:, order]
-                places = self.place(part, axis=1)[:, None]
-                out[which] = np.take_along_axis(part, places, 1)[:, 0]
+        phases = range(_LANES) if facts["way"] == "aligned" else ()
+        for phase in phases:
+            which = others[others % _LANES == phase]
+            out[which] = self._in_lanes(rows[which], -phase * rows.shape[1] % _LANES)
+        if not phases:
+            out[others] = reduce(self._keep, rows[others].T)
         return [out.reshape(axes.out)]
 
+    def _in_lanes(self, rows: Array, start: int) -> Array:
+        """Folds two vectors in turn, from `start` on, then what is outside."""
+        vectors = max(rows.shape[1] - start, 0) // _LANES
+        inside = slice(start, start + vectors * _LANES)
+        alone = list(np.delete(rows, inside, 1).T)
+        if vectors:
+            parts = list(rows[:, inside].reshape(-1, vectors, _LANES).swapaxes(0, 1))
+            pairs = vectors // 2 * 2
+            folded = [reduce(self._keep, parts[n:pairs:2]) for n in range(min(pairs, 2))]
+            lanes = reduce(self._keep, [*folded, *parts[pairs:]])
+            halves = self._keep(lanes[:, :2], lanes[:, 2:])
+            alone = [self._keep(*halves.T), *alone]
+        return np.asarray(reduce(self._keep, alone))
 
-def _lanes_order(width: int, start: int) -> Array:
-    """Returns the places of a row in the order in which vectors from `start` on prefer them."""
-    size = max(width - start, 0) // _LANES * _LANES
-    vectors = start + np.arange(size).reshape(-1, _LANES)
-    pairs = len(vectors) // 2 * 2
-    in_turn = np.concatenate([vectors[:pairs:2], vectors[1:pairs:2], vectors[pairs:]])
-    outside = np.setdiff1d(np.arange(width), vectors)
-    return np.concatenate([in_turn[:, [0, 2, 1, 3]].T.ravel(), outside])
+    def _keep(self, a: Array, b: Array) -> Array:
+        return np.where(self.is_further(b, a), b, a)
 
 
 REPLAYS = of_floats(
@@ -354,8 +361,8 @@ REPLAYS = of_floats(
         "ReduceL2": _Sum(before=np.square, after=lambda total, _: np.asarray(np.sqrt(total))),
         "ReduceLogSum": _Sum(after=lambda total, _: c_library.log(total)),
         "ReduceLogSumExp": _LogSumExp(),
-        "ReduceMax": _Extreme(np.argmax),
-        "ReduceMin": _Extreme(np.argmin),
+        "ReduceMax": _Extreme(np.max, np.greater),
+        "ReduceMin": _Extreme(np.min, np.less),
         "MaxPool": _Pooling(is_max=True),
         "AveragePool": _Pooling(is_max=False),
         "GlobalMaxPool": _Pooling(is_max=True, is_global=True),
