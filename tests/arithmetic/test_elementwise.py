@@ -73,6 +73,13 @@ def test_several_inputs(op_type, shapes, domain):
     assert are_equal(kernel.run(inputs)[0], replay.replay(kernel, rule.facts, inputs)[0]).all()
 
 
+@pytest.mark.parametrize("exponent", [np.int64(4), np.int32(-3), np.float64(1.7), np.int64(2)])
+def test_powers_of_another_type_are_those_of_doubles(exponent):
+    node = helper.make_node("Pow", ["x", "e"], ["y"])
+    kernel = Kernel(node, {"x": (FLOAT, (50, 50))}, {"e": np.asarray(exponent)}, {"": 15})
+    assert "C library" in reveal(replay_of("", "Pow"), kernel).text
+
+
 def test_what_is_left_over_is_told_by_probes():
     _, _, rule = revealed("Log", [(1003,)])
     assert rule.facts["rest"] == [1000, 3]
