@@ -148,3 +148,19 @@ def test_one_nan_is_like_another_in_a_digest(tmp_path):
         (output,) = replayed.outputs
         assert replayed.equal == 1
         assert output.replayed == output.sha256
+
+
+def test_nodes_of_several_outputs_count_once_and_infinities_differ_by_nothing(tmp_path):
+    """Of negative numbers, log(relu(x)) is infinite, and the root NaN."""
+    path = tmp_path / "net.onnx"
+    onnx.save(
+        onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        net (float[40] x) => (float[40] y) { a, b = Split (x)
+            c = Relu(a) d = Log(c) e = Sqrt(b) y = Concat <axis = 0> (d, e) }"""),
+        path,
+    )
+    sides = [f"{path}@ort:none"] * 2
+    (side,) = tracer.compare_bits(sides, threads=[1], in_process=True).sides
+    assert side.is_equal
+    assert side.nodes == 5
+    assert side.outputs[0].largest == 0
