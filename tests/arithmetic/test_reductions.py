@@ -88,6 +88,29 @@ def test_poolings(op_type, attributes, domain):
     check(op_type, [(2, 32, 12, 13)], attributes, domain)
 
 
+@pytest.mark.parametrize(
+    ("shape", "attributes", "domain"),
+    [
+        ((1, 3, 9, 11), {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [2, 2]}, ""),
+        ((1, 3, 9, 11), {"kernel_shape": [2, 3], "pads": [1, 1, 0, 1], "dilations": [2, 1]}, ""),
+        ((1, 3, 33), {"kernel_shape": [3], "pads": [1, 1]}, ""),
+        ((1, 3, 5, 6, 7), {"kernel_shape": [2] * 3, "pads": [1] * 6}, ""),
+        ((1, 16, 9, 11), {"kernel_shape": [3, 3], "pads": [1] * 4}, BLOCKED),
+    ],
+)
+def test_padding_takes_no_place_of_nan_or_of_an_infinity(shape, attributes, domain):
+    node = helper.make_node("MaxPool", ["x"], ["y"], domain=domain, **attributes)
+    kernel = Kernel(node, {"x": (FLOAT, shape)}, {}, {"": 13, BLOCKED: 1}, 1)
+    replay, random = replay_of(domain, "MaxPool"), np.random.default_rng(0)
+    facts = reveal(replay, kernel).facts
+    for unusual in (np.nan, -np.inf):
+        for share in (0.15, 0.8):
+            x = random.standard_normal(shape).astype(np.float32)
+            x[random.random(shape) < share] = unusual
+            (replayed,) = replay.replay(kernel, facts, {"x": x})
+            assert are_equal(kernel.run({"x": x})[0], replayed).all()
+
+
 @pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
 def test_poolings_of_other_ranks(op_type):
     check(op_type, [(2, 6, 33)], {"kernel_shape": [3], "strides": [2]})

@@ -29,6 +29,7 @@ _LOWEST = np.finfo(np.float32).min
 _ZERO = np.float32(0)
 _TEXTS = {
     "rows": "row by row of a window",
+    "first": "row by row of a window, from its first number on",
     "columns": "along the columns of a window, then across",
     "lanes": "in 4 lanes",
 }
@@ -54,8 +55,13 @@ class _Pooling:
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
         shape = kernel.shape(0)
         assert shape is not None
-        if len(kernel.node.output) > 1:
-            yield Rule(f"{_TEXTS['rows']}, with their places", {"way": "rows"})
+        slid = self._window(kernel, shape)
+        if (
+            self.is_max
+            and not self.has_blocks
+            and max(len(kernel.node.output), *slid.dilations) > 1
+        ):
+            yield Rule(_TEXTS["first"], {"way": "first"})
             return
         if self.has_blocks:
             for block in (16, 8):
@@ -64,7 +70,6 @@ class _Pooling:
                     yield Rule(text, {"way": "rows", "block": block})
             return
         ways = ["lanes", "columns", "rows"] if len(shape) > 3 else ["lanes", "rows"]
-        slid = self._window(kernel, shape)
         is_whole = slid.kernel == shape[2:] and not any(slid.before) and set(slid.out) == {1}
         for way in ways:
             if way != "lanes" or is_whole:
@@ -79,7 +84,7 @@ class _Pooling:
         maps = np.ascontiguousarray(x).reshape(-1, *shape[2:])
         keep: Fold = _keep_second if self.has_blocks else _keep_first
         way = facts["way"]
-        if self.is_max and is_plain(maps):  # the order is of no account
+        if self.is_max and is_plain(maps) and np.isfinite(maps).all():  # the order is of no account
             keep, way = np.maximum, "rows"
         out = getattr(self, f"_{way}")(maps, slid, keep)
         if not self.is_max:
@@ -103,6 +108,8 @@ class _Pooling:
 
     def _rows(self, maps: Array, slid: Window, keep: Fold) -> Array:
         """Begins with 0 or the least number, and skips padding."""
+        if keep in (_keep_first, _keep_second) and self.is_max:
+            return _largest(maps, slid, maps.ndim - 1, keep)
         total = np.full((len(maps), *slid.out), _LOWEST if self.is_max else _ZERO)
         padding = _LOWEST if self.is_max else -_ZERO  # -0 changes no sum
         padded = _padded(maps, slid, range(maps.ndim - 1), padding)
@@ -111,18 +118,26 @@ class _Pooling:
             total = fold(total, _slice(padded, slid, place))
         return total
 
+    def _first(self, maps: Array, slid: Window, keep: Fold) -> Array:
+        """Begins with the first number, and skips padding."""
+        return _largest(maps, slid, maps.ndim - 1, keep, from_first=True)
+
     def _columns(self, maps: Array, slid: Window, keep: Fold) -> Array:
         """Folds all axes but the last, in vectors and what is left over, then across."""
         last = maps.ndim - 2
-        padding = _LOWEST if self.is_max else -_ZERO
-        padded = _padded(maps, slid, range(last), padding)
-        parts = [_slice(padded, slid, place) for place in product(*map(range, slid.kernel[:-1]))]
-        if last > 1 and not self.is_max:
-            parts[0] = parts[0] + _ZERO
-        columns = reduce(_keep_second if self.is_max else np.add, parts)
         if self.is_max:
+            columns, others = (
+                _largest(maps, slid, last, fold, from_first=last == 1)
+                for fold in (_keep_second, _keep_first)
+            )
             alone = columns.shape[-1] // _LANES * _LANES
-            columns[..., alone:] = reduce(_keep_first, [part[..., alone:] for part in parts])
+            columns[..., alone:] = others[..., alone:]
+        else:
+            padded = _padded(maps, slid, range(last), -_ZERO)
+            places = product(*map(range, slid.kernel[:-1]))
+            parts = [_slice(padded, slid, place) for place in places]
+            parts[0] = parts[0] + _ZERO if last > 1 else parts[0]
+            columns = reduce(np.add, parts)
         padding = _LOWEST if self.is_max else _ZERO
         padded = _padded(columns, slid, [last], padding)
         across = [_slice(padded, slid, (k,), last) for k in range(slid.kernel[-1])]
@@ -144,6 +159,23 @@ class _Pooling:
         return np.asarray(total).reshape(-1, *slid.out)
 
 
+def _largest(maps: Array, slid: Window, axes: int, keep: Fold, from_first: bool = False) -> Array:
+    """Folds what windows have along the first axes, from the least number or the first one on.
+
+    Padding is skipped: it would take the place of NaN, or of an infinity.
+    """
+    padded = _padded(maps, slid, range(axes), _LOWEST)
+    inside = _padded(np.ones((1, *maps.shape[1:]), bool), slid, range(axes), False)
+    places = list(product(*map(range, slid.kernel[:axes])))
+    total = np.full_like(_slice(padded, slid, places[0]), _LOWEST)
+    is_empty = np.full(total.shape, from_first)
+    for place in places:
+        part, is_inside = _slice(padded, slid, place), _slice(inside, slid, place)
+        total = np.where(is_inside, np.where(is_empty, part, keep(total, part)), total)
+        is_empty = is_empty & ~is_inside
+    return total
+
+
 class _Norms(_Pooling):
     """Roots of sums of powers. Source: onnxruntime's `core/providers/cpu/nn/pool_base.h`."""
 
@@ -159,7 +191,7 @@ class _Norms(_Pooling):
         return [roots.reshape(*x.shape[:2], *slid.out)]
 
 
-def _padded(maps: Array, slid: Window, axes: Any, fill: np.float32) -> Array:
+def _padded(maps: Array, slid: Window, axes: Any, fill: Any) -> Array:
     """Returns maps (N, *size) padded along some axes, as far as windows reach."""
     around = [(0, 0)] * maps.ndim
     for axis in axes:
