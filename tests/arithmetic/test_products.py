@@ -142,3 +142,16 @@ def test_products_with_packed_weights(rows, bits, block, threads):
     )  # fmt: skip
     inputs = {"a": (np.dtype(np.float32), (rows, terms))}
     check(Kernel(node, inputs, constants, {"com.microsoft": 1}, threads))
+
+
+@pytest.mark.parametrize(
+    ("terms", "factor", "told"),
+    [
+        (20, 1.0, "one after the other, the bias last"),
+        (2000, 1.0, "then the blocks, the bias after the first"),
+        (20, 0.5, "one after the other, times 0.5, the bias first"),
+    ],
+)
+def test_the_place_of_a_bias_and_a_factor_is_told(terms, factor, told):
+    rule = check(make("Gemm", [(8, terms), (terms, 16), (16,)], alpha=factor))
+    assert rule.text.endswith(told)

@@ -151,7 +151,9 @@ def _rules_of_element(kernel: Kernel, row: int, column: int) -> Iterator[Rule]:
     alpha, has_bias = kernel.attributes.get("alpha", 1.0), _has_bias(kernel)
     terms, add = _element(kernel, row, column)
     for rule in sums.orders_of_products(terms, has_bias or alpha != 1, alpha != 1):
-        yield Rule(rule.text, {**rule.facts, "scale": alpha} if alpha != 1 else rule.facts)
+        place = "first" if alpha != 1 else "after the first" if "blocks" in rule.text else "last"
+        text = rule.text + f", times {alpha:g}" * (alpha != 1) + f", the bias {place}" * has_bias
+        yield Rule(text, {**rule.facts, "scale": alpha} if alpha != 1 else rule.facts)
     if alpha != 1:
         raise NotKnown("no known order of additions fits, and a factor hides the order from probes")
     start = time.perf_counter()
