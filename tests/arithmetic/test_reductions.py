@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from tracer.arithmetic.kernel import Kernel, are_equal, reveal
+from tracer.arithmetic.kernel import Kernel, NotKnown, are_equal, reveal
 from tracer.arithmetic.replays import replay_of
 
 FLOAT = np.dtype(np.float32)
@@ -167,3 +167,10 @@ def test_a_sum_that_is_not_rounded_once_is_not_called_so():
     once = np.einsum("bchw,cd->bdhw", x, w).astype(np.float32)
     assert (kernel.run(drawn)[0] != once).mean() > 0.1
     assert "rounded once" not in reveal(replay_of("", "Einsum"), kernel).text
+
+
+def test_a_rule_that_does_not_fit_is_quoted_in_the_reason():
+    node = helper.make_node("MeanVarianceNormalization", ["x"], ["y"])
+    kernel = Kernel(node, {"x": (FLOAT, (2, 3, 5, 7))}, {}, {"": 13})
+    with pytest.raises(NotKnown, match=r"no rule fits; by '.*', [\d.]+% of results are equal"):
+        reveal(replay_of("", node.op_type), kernel)

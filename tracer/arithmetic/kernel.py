@@ -263,7 +263,7 @@ class Replay(Protocol):
 def reveal(replay: Replay, kernel: Kernel) -> Rule:
     """Returns the first candidate that equals the kernel in all bits of random results.
 
-    Raises NotKnown if none does: the message is that of the candidate with most equal results.
+    Raises NotKnown if none does: the message has the candidate with most equal results.
     """
     reason, most = "no rule fits", -1.0
     for rule in replay.candidates(kernel):
@@ -272,7 +272,7 @@ def reveal(replay: Replay, kernel: Kernel) -> Rule:
             return rule
         if share > most:
             shown = f"{share:.1%}" if share < 0.999 else "nearly all"
-            reason, most = f"{rule.text}: {shown} of the results are equal", share
+            reason, most = f"no rule fits; by '{rule.text}', {shown} of results are equal", share
     raise NotKnown(reason)
 
 

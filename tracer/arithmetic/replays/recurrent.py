@@ -155,8 +155,9 @@ class _Recurrent:
         w, r = kernel.constant(1), kernel.constant(2)
         if w is None or r is None or w.dtype != np.float32:
             raise NotKnown("weights that the graph computes, or of this type, are not known")
-        if kernel.shape(7) or any(kernel.attributes.get(name) for name in _UNKNOWN):
-            raise NotKnown(f"peepholes, {', '.join(_UNKNOWN)} are not known")
+        unknown = [name for name in _UNKNOWN if kernel.attributes.get(name)]
+        if unknown := unknown + ["peepholes"] * bool(kernel.shape(7)):
+            raise NotKnown(f"a layer with {' and '.join(unknown)} is not known")
         states = list(orders_of_products(r.shape[-1], True, False))
         without_state = kernel.with_constants({2: np.zeros_like(r)})
         for rule in orders_of_products(w.shape[-1], False, False):
