@@ -86,7 +86,10 @@ class _Pooling:
         way = facts["way"]
         if self.is_max and is_plain(maps) and np.isfinite(maps).all():  # the order is of no account
             keep, way = np.maximum, "rows"
-        out = getattr(self, f"_{way}")(maps, slid, keep)
+        if way == "first":
+            out = _folded(maps, slid, maps.ndim - 1, keep, None)
+        else:
+            out = getattr(self, f"_{way}")(maps, slid, keep)
         if not self.is_max:
             with_padding = bool(kernel.attributes.get("count_include_pad", 0))
             out = out / counts(shape[2:], slid, with_padding).astype(np.float32)
@@ -107,41 +110,20 @@ class _Pooling:
         )  # fmt: skip
 
     def _rows(self, maps: Array, slid: Window, keep: Fold) -> Array:
-        """Begins with 0 or the least number, and skips padding."""
-        if keep in (_keep_first, _keep_second) and self.is_max:
-            return _largest(maps, slid, maps.ndim - 1, keep)
-        total = np.full((len(maps), *slid.out), _LOWEST if self.is_max else _ZERO)
-        padding = _LOWEST if self.is_max else -_ZERO  # -0 changes no sum
-        padded = _padded(maps, slid, range(maps.ndim - 1), padding)
-        fold = keep if self.is_max else np.add
-        for place in slid.positions:
-            total = fold(total, _slice(padded, slid, place))
-        return total
-
-    def _first(self, maps: Array, slid: Window, keep: Fold) -> Array:
-        """Begins with the first number, and skips padding."""
-        return _largest(maps, slid, maps.ndim - 1, keep, from_first=True)
+        fold, start = (keep, _LOWEST) if self.is_max else (np.add, _ZERO)
+        return _folded(maps, slid, maps.ndim - 1, fold, start)
 
     def _columns(self, maps: Array, slid: Window, keep: Fold) -> Array:
         """Folds all axes but the last, in vectors and what is left over, then across."""
-        last = maps.ndim - 2
-        if self.is_max:
-            columns, others = (
-                _largest(maps, slid, last, fold, from_first=last == 1)
-                for fold in (_keep_second, _keep_first)
-            )
-            alone = columns.shape[-1] // _LANES * _LANES
-            columns[..., alone:] = others[..., alone:]
-        else:
-            padded = _padded(maps, slid, range(last), -_ZERO)
-            places = product(*map(range, slid.kernel[:-1]))
-            parts = [_slice(padded, slid, place) for place in places]
-            parts[0] = parts[0] + _ZERO if last > 1 else parts[0]
-            columns = reduce(np.add, parts)
-        padding = _LOWEST if self.is_max else _ZERO
-        padded = _padded(columns, slid, [last], padding)
+        last, start = maps.ndim - 2, _LOWEST if self.is_max else _ZERO
+        folds = (_keep_second, _keep_first) if self.is_max else (np.add, np.add)
+        first = None if last == 1 else start
+        columns, others = (_folded(maps, slid, last, fold, first) for fold in folds)
+        alone = columns.shape[-1] // _LANES * _LANES
+        columns[..., alone:] = others[..., alone:]
+        padded = _padded(columns, slid, [last], start)
         across = [_slice(padded, slid, (k,), last) for k in range(slid.kernel[-1])]
-        return np.asarray(reduce(_keep_second if self.is_max else np.add, across))
+        return np.asarray(reduce(folds[0], across))
 
     def _lanes(self, maps: Array, slid: Window, keep: Fold) -> Array:
         """Folds whole maps, each a sequence of vectors and what is left over."""
@@ -159,19 +141,19 @@ class _Pooling:
         return np.asarray(total).reshape(-1, *slid.out)
 
 
-def _largest(maps: Array, slid: Window, axes: int, keep: Fold, from_first: bool = False) -> Array:
-    """Folds what windows have along the first axes, from the least number or the first one on.
+def _folded(maps: Array, slid: Window, axes: int, fold: Fold, start: np.float32 | None) -> Array:
+    """Folds what windows have along the first axes, from `start`, or from their first number on.
 
     Padding is skipped: it would take the place of NaN, or of an infinity.
     """
-    padded = _padded(maps, slid, range(axes), _LOWEST)
+    padded = _padded(maps, slid, range(axes), _ZERO)
     inside = _padded(np.ones((1, *maps.shape[1:]), bool), slid, range(axes), False)
     places = list(product(*map(range, slid.kernel[:axes])))
-    total = np.full_like(_slice(padded, slid, places[0]), _LOWEST)
-    is_empty = np.full(total.shape, from_first)
+    total = np.full_like(_slice(padded, slid, places[0]), start or 0)
+    is_empty = np.full(total.shape, start is None)
     for place in places:
         part, is_inside = _slice(padded, slid, place), _slice(inside, slid, place)
-        total = np.where(is_inside, np.where(is_empty, part, keep(total, part)), total)
+        total = np.where(is_inside, np.where(is_empty, part, fold(total, part)), total)
         is_empty = is_empty & ~is_inside
     return total
 
