@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
+import tracer
 from tracer.arithmetic.kernel import Kernel, NotKnown, are_equal, reveal
 from tracer.arithmetic.replays import replay_of
 
@@ -153,6 +154,27 @@ def test_group_query_attention(tokens, past, options):
         kv_num_heads=groups, **options,
     )  # fmt: skip
     check(kernel)
+
+
+def test_grouped_queries_of_a_graph_that_names_every_default():
+    """onnxruntime writes them, as smooth_softmax = -1, into the graph that it runs."""
+    x = {"q": (1, 5, 32), "k": (1, 5, 16), "v": (1, 5, 16)}
+    stored = {"n": np.array([4], np.int32), "t": np.array(5, np.int32)}
+    outputs = ["y", "k2", "v2"]
+    node = helper.make_node(
+        "GroupQueryAttention", [*x, "", "", *stored], outputs, domain="com.microsoft", num_heads=4,
+        kv_num_heads=2,
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [node], "net", [helper.make_tensor_value_info(n, 1, shape) for n, shape in x.items()],
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+        [numpy_helper.from_array(value, name) for name, value in stored.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    (kernel,) = tracer.replay(model, threads=1, in_process=True).kernels
+    assert kernel.rule
+    assert kernel.equal == kernel.size
 
 
 @pytest.mark.one_in(3)

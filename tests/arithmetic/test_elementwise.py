@@ -73,6 +73,22 @@ def test_several_inputs(op_type, shapes, domain):
     assert are_equal(kernel.run(inputs)[0], replay.replay(kernel, rule.facts, inputs)[0]).all()
 
 
+@pytest.mark.parametrize("exponent", [np.int64(4), np.int32(-3), np.float64(1.7), np.int64(2)])
+def test_powers_of_another_type_are_those_of_doubles(exponent):
+    node = helper.make_node("Pow", ["x", "e"], ["y"])
+    kernel = Kernel(node, {"x": (FLOAT, (50, 50))}, {"e": np.asarray(exponent)}, {"": 15})
+    assert "C library" in reveal(replay_of("", "Pow"), kernel).text
+
+
+@pytest.mark.parametrize("op_type", ["Sin", "Swish", "Softmax"])
+def test_stored_numbers_are_probed_as_computed_ones(op_type):
+    x = np.random.default_rng(0).standard_normal((1, 1003)).astype(np.float32)
+    kernel = Kernel(helper.make_node(op_type, ["x"], ["y"]), {}, {"x": x}, {"": 24})
+    replay = replay_of("", op_type)
+    (replayed,) = replay.replay(kernel, reveal(replay, kernel).facts, {})
+    assert are_equal(kernel.run({})[0], replayed).all()
+
+
 def test_what_is_left_over_is_told_by_probes():
     _, _, rule = revealed("Log", [(1003,)])
     assert rule.facts["rest"] == [1000, 3]

@@ -52,6 +52,23 @@ def test_matmul(shapes, stored, threads):
     check(make("MatMul", shapes, stored, threads))
 
 
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("bld,dk->blk", ((2, 17, 512), (512, 33))),
+        ("ibnd,jbnd->ijbn", ((12, 2, 4, 16), (14, 2, 4, 16))),
+        ("ibnd,hnd->ibh", ((12, 2, 4, 16), (64, 4, 16))),
+        ("bnhd,hd->bnh", ((2, 9, 4, 16), (4, 16))),
+        ("i,j->ij", ((12,), (16,))),
+    ],
+)
+def test_einsum_is_a_product_of_matrices(equation, shapes):
+    for stored in ((), (1,)):
+        assert (
+            "tracer interpret" not in check(make("Einsum", shapes, stored, equation=equation)).text
+        )
+
+
 def test_the_part_of_another_thread_has_another_order():
     rule = check(make("MatMul", [(3, 700), (700, 33)], threads=2))
     assert rule.text == (
@@ -125,3 +142,16 @@ def test_products_with_packed_weights(rows, bits, block, threads):
     )  # fmt: skip
     inputs = {"a": (np.dtype(np.float32), (rows, terms))}
     check(Kernel(node, inputs, constants, {"com.microsoft": 1}, threads))
+
+
+@pytest.mark.parametrize(
+    ("terms", "factor", "told"),
+    [
+        (20, 1.0, "one after the other, the bias last"),
+        (2000, 1.0, "then the blocks, the bias after the first"),
+        (20, 0.5, "one after the other, times 0.5, the bias first"),
+    ],
+)
+def test_the_place_of_a_bias_and_a_factor_is_told(terms, factor, told):
+    rule = check(make("Gemm", [(8, terms), (terms, 16), (16,)], alpha=factor))
+    assert rule.text.endswith(told)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from tracer.arithmetic.kernel import Kernel, are_equal, reveal
+from tracer.arithmetic.kernel import Kernel, NotKnown, are_equal, reveal
 from tracer.arithmetic.replays import replay_of
 
 FLOAT = np.dtype(np.float32)
@@ -20,7 +20,11 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
         ("LSTM", {"clip": 0.5, "activations": ["Sigmoid", "Relu", "Tanh"]}),
         ("GRU", {"direction": "reverse"}),
         ("GRU", {"direction": "bidirectional", "linear_before_reset": 1}),
+        ("LSTM", {"activations": ["HardSigmoid", "Tanh", "Softsign"]}),
+        ("GRU", {"activations": ["HardSigmoid", "Tanh"]}),
         ("RNN", {"direction": "bidirectional"}),
+        ("RNN", {"activations": ["HardSigmoid"]}),
+        ("RNN", {"activations": ["Relu"]}),
         ("RNN", {"direction": "reverse", "activations": ["Sigmoid"], "clip": 0.3}),
     ],
 )
@@ -45,5 +49,18 @@ def test_a_recurrent_operator_has_the_bits_of_onnxruntime(op_type, attributes, b
     replay = replay_of("", op_type)
     rule = reveal(replay, kernel)
     values = kernel.draw(np.random.default_rng(7))
-    pairs = zip(kernel.run(values), replay.replay(kernel, rule.facts, values), strict=True)
-    assert all(are_equal(*pair).all() for pair in pairs)
+    for unusual in (0, np.nan, np.inf, -np.inf):  # which a limit, or a function, may end
+        values["x"][1, -1, 3] = unusual
+        with np.errstate(all="ignore"):
+            pairs = zip(kernel.run(values), replay.replay(kernel, rule.facts, values), strict=True)
+            assert all(are_equal(*pair).all() for pair in pairs)
+
+
+def test_what_is_not_known_of_a_layer_is_named_alone():
+    stored = {"w": np.ones((1, 2, 3), np.float32), "r": np.ones((1, 2, 2), np.float32)}
+    node = helper.make_node(
+        "RNN", ["x", *stored], ["y"], hidden_size=2, activations=["Affine"], activation_alpha=[0.5]
+    )
+    kernel = Kernel(node, {"x": (FLOAT, (4, 1, 3))}, stored, {"": 17})
+    with pytest.raises(NotKnown, match="a layer with activation_alpha is not known"):
+        reveal(replay_of("", "RNN"), kernel)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from tracer.arithmetic.kernel import Kernel, are_equal, reveal
+from tracer.arithmetic.kernel import Kernel, NotKnown, are_equal, reveal
 from tracer.arithmetic.replays import replay_of
 
 FLOAT = np.dtype(np.float32)
@@ -31,7 +31,7 @@ def check(op_type, shapes, attributes, domain="", opset=11, threads=2):
     return rule.facts
 
 
-REDUCTIONS = ("Sum", "Mean", "L1", "L2", "SumSquare", "LogSum", "Max", "Min")
+REDUCTIONS = ("Sum", "Mean", "L1", "L2", "SumSquare", "LogSum", "LogSumExp", "Max", "Min")
 
 
 @pytest.mark.one_in(3)
@@ -39,6 +39,29 @@ REDUCTIONS = ("Sum", "Mean", "L1", "L2", "SumSquare", "LogSum", "Max", "Min")
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions(name, axes):
     check(f"Reduce{name}", [(3, 6, 7, 9)], {"axes": axes})
+
+
+@pytest.mark.parametrize("axes", [[-1], [0], [0, 1]])
+@pytest.mark.parametrize("name", ["ReduceMax", "ReduceMin"])
+def test_a_number_is_kept_in_place_of_nan_as_lanes_keep_it(name, axes):
+    node = helper.make_node(name, ["x"], ["y"], axes=axes)
+    kernel = Kernel(node, {"x": (FLOAT, (40, 21))}, {}, {"": 13}, 1)
+    facts = {"way": "first" if axes == [0] else "aligned"}
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        x = random.standard_normal((40, 21)).astype(np.float32)
+        x[random.random(x.shape) < 0.2] = np.nan
+        (replayed,) = replay_of("", name).replay(kernel, facts, {"x": x})
+        assert are_equal(kernel.run({"x": x})[0], replayed).all()
+
+
+def test_no_infinity_is_the_largest_number_of_a_sum_of_exponentials():
+    node = helper.make_node("ReduceLogSumExp", ["x"], ["y"], axes=[1])
+    kernel = Kernel(node, {"x": (FLOAT, (5, 4))}, {}, {"": 13}, 1)
+    x = np.full((5, 4), -3, np.float32)
+    x[0], x[1, 0], x[2, 1], x[3, 2] = -np.inf, -np.inf, np.inf, np.nan
+    replayed = replay_of("", node.op_type).replay(kernel, {}, {"x": x})
+    assert are_equal(kernel.run({"x": x})[0], replayed[0]).all()
 
 
 def test_ways_of_sums():
@@ -63,6 +86,29 @@ def test_ways_of_sums():
 @pytest.mark.parametrize("domain", ["", BLOCKED])
 def test_poolings(op_type, attributes, domain):
     check(op_type, [(2, 32, 12, 13)], attributes, domain)
+
+
+@pytest.mark.parametrize(
+    ("shape", "attributes", "domain"),
+    [
+        ((1, 3, 9, 11), {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [2, 2]}, ""),
+        ((1, 3, 9, 11), {"kernel_shape": [2, 3], "pads": [1, 1, 0, 1], "dilations": [2, 1]}, ""),
+        ((1, 3, 33), {"kernel_shape": [3], "pads": [1, 1]}, ""),
+        ((1, 3, 5, 6, 7), {"kernel_shape": [2] * 3, "pads": [1] * 6}, ""),
+        ((1, 16, 9, 11), {"kernel_shape": [3, 3], "pads": [1] * 4}, BLOCKED),
+    ],
+)
+def test_padding_takes_no_place_of_nan_or_of_an_infinity(shape, attributes, domain):
+    node = helper.make_node("MaxPool", ["x"], ["y"], domain=domain, **attributes)
+    kernel = Kernel(node, {"x": (FLOAT, shape)}, {}, {"": 13, BLOCKED: 1}, 1)
+    replay, random = replay_of(domain, "MaxPool"), np.random.default_rng(0)
+    facts = reveal(replay, kernel).facts
+    for unusual in (np.nan, -np.inf):
+        for share in (0.15, 0.8):
+            x = random.standard_normal(shape).astype(np.float32)
+            x[random.random(shape) < share] = unusual
+            (replayed,) = replay.replay(kernel, facts, {"x": x})
+            assert are_equal(kernel.run({"x": x})[0], replayed).all()
 
 
 @pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
@@ -98,6 +144,19 @@ def test_local_response_normalization(beta):
     check("LRN", [(1, 64, 55, 55)], attributes)
 
 
+def test_local_responses_of_huge_numbers_and_of_none():
+    """The moving window of squares may be infinite, NaN, or negative."""
+    node = helper.make_node("LRN", ["x"], ["y"], size=3)
+    kernel = Kernel(node, {"x": (FLOAT, (1, 9, 8, 8))}, {}, {"": 13}, 1)
+    replay, random = replay_of("", "LRN"), np.random.default_rng(0)
+    rule = reveal(replay, kernel)
+    x = (
+        random.standard_normal((1, 9, 8, 8)) * np.exp2(random.integers(-40, 70, (9, 8, 8)))
+    ).astype(np.float32)
+    x[0, 4, 0] = np.nan
+    assert are_equal(kernel.run({"x": x})[0], replay.replay(kernel, rule.facts, {"x": x})[0]).all()
+
+
 def test_a_sum_that_is_not_rounded_once_is_not_called_so():
     """Of onnxruntime's results, the sum of exact products, rounded to float32, tells most apart."""
     node = helper.make_node("Einsum", ["x", "w"], ["y"], equation="bchw,cd->bdhw")
@@ -108,3 +167,10 @@ def test_a_sum_that_is_not_rounded_once_is_not_called_so():
     once = np.einsum("bchw,cd->bdhw", x, w).astype(np.float32)
     assert (kernel.run(drawn)[0] != once).mean() > 0.1
     assert "rounded once" not in reveal(replay_of("", "Einsum"), kernel).text
+
+
+def test_a_rule_that_does_not_fit_is_quoted_in_the_reason():
+    node = helper.make_node("MeanVarianceNormalization", ["x"], ["y"])
+    kernel = Kernel(node, {"x": (FLOAT, (2, 3, 5, 7))}, {}, {"": 13})
+    with pytest.raises(NotKnown, match=r"no rule fits; by '.*', [\d.]+% of results are equal"):
+        reveal(replay_of("", node.op_type), kernel)

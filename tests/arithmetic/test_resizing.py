@@ -40,6 +40,20 @@ def test_sizes_of_some_axes(mode):
     check((1, 3, 9, 10), [17, 23], 18, mode=mode, axes=[2, 3])
 
 
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_sizes_that_a_graph_computes(mode):
+    """The rule holds for other sizes of another run."""
+    node = helper.make_node("Resize", ["x", "", "", "s"], ["y"], mode=mode)
+    inputs = {"x": (FLOAT, (1, 3, 9, 10)), "s": (np.dtype(np.int64), (4,))}
+    sizes = np.array([[1, 3, 17, 23], [1, 3, 5, 11]])
+    kernel = Kernel(node, inputs, {}, {"": 13}, 1, {"s": sizes[0]})
+    replay = replay_of("", "Resize")
+    rule = reveal(replay, kernel)
+    for each in sizes:
+        drawn = {**kernel.draw(np.random.default_rng(3)), "s": each}
+        assert are_equal(kernel.run(drawn)[0], replay.replay(kernel, rule.facts, drawn)[0]).all()
+
+
 def test_other_layouts():
     check((1, 9, 10, 4), [1, 2, 2.5, 1], mode="linear")
     check((1, 2, 5, 6, 7), [1.0, 1, 2, 2, 2], mode="linear")

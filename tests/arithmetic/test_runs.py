@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
+import tracer
 from tracer.arithmetic import runs
 from tracer.arithmetic.kernel import NotKnown
 from tracer.arithmetic.replays import KnownRules
@@ -126,3 +127,40 @@ def test_what_neither_rule_nor_interpreter_has_is_not_known(tmp_path):
 def test_ulps_are_the_floats_between(first, second, steps):
     pair = (np.array([each], np.float32) for each in (first, second))
     assert runs.ulps(*pair) == steps
+
+
+def test_ulps_of_doubles_are_counted_one_by_one():
+    """Their bits are integers that a double cannot hold."""
+    next_one = np.nextafter(np.ones(1), 2)
+    assert runs.ulps(np.ones(1), next_one) == 1
+    assert runs.ulps(-next_one, -np.ones(1)) == 1
+    assert runs.ulps(np.full(1, 5e-324), np.full(1, -5e-324)) == 2
+    assert runs.ulps(np.full(1, -np.inf), np.full(1, np.inf)) == pytest.approx(2**64 - 2**53)
+
+
+def test_one_nan_is_like_another_in_a_digest(tmp_path):
+    """onnxruntime's Softplus of NaN has another sign than the C library's."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        net (float[5] x) => (float[5] y) { y = Softplus(x) }""")
+    for nan in (np.nan, -np.nan):
+        x = np.array([1, nan, 2, nan, nan], np.float32)
+        replayed = tracer.replay(model, threads=1, inputs={"x": x}, in_process=True)
+        (output,) = replayed.outputs
+        assert replayed.equal == 1
+        assert output.replayed == output.sha256
+
+
+def test_nodes_of_several_outputs_count_once_and_infinities_differ_by_nothing(tmp_path):
+    """Of negative numbers, log(relu(x)) is infinite, and the root NaN."""
+    path = tmp_path / "net.onnx"
+    onnx.save(
+        onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        net (float[40] x) => (float[40] y) { a, b = Split (x)
+            c = Relu(a) d = Log(c) e = Sqrt(b) y = Concat <axis = 0> (d, e) }"""),
+        path,
+    )
+    sides = [f"{path}@ort:none"] * 2
+    (side,) = tracer.compare_bits(sides, threads=[1], in_process=True).sides
+    assert side.is_equal
+    assert side.nodes == 5
+    assert side.outputs[0].largest == 0

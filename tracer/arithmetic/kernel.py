@@ -263,7 +263,7 @@ class Replay(Protocol):
 def reveal(replay: Replay, kernel: Kernel) -> Rule:
     """Returns the first candidate that equals the kernel in all bits of random results.
 
-    Raises NotKnown if none does: the message is that of the candidate with most equal results.
+    Raises NotKnown if none does: the message has the candidate with most equal results.
     """
     reason, most = "no rule fits", -1.0
     for rule in replay.candidates(kernel):
@@ -272,7 +272,7 @@ def reveal(replay: Replay, kernel: Kernel) -> Rule:
             return rule
         if share > most:
             shown = f"{share:.1%}" if share < 0.999 else "nearly all"
-            reason, most = f"{rule.text}: {shown} of the results are equal", share
+            reason, most = f"no rule fits; by '{rule.text}', {shown} of results are equal", share
     raise NotKnown(reason)
 
 
@@ -298,7 +298,7 @@ def share_of_equal(replay: Replay, kernel: Kernel, rule: Rule) -> float:
 def parts(value: Any) -> list[Array]:
     """Returns the tensors of a value: those of a sequence in turn, the keys and values of a map.
 
-    Text has a type of a fixed width, so that its bytes say what it is.
+    Text has a type of a fixed width, so that its bytes say what it is; one NaN is like another.
     """
     if isinstance(value, dict):
         keys = sorted(value)  # a map has no order
@@ -308,6 +308,8 @@ def parts(value: Any) -> list[Array]:
     array = np.asarray(value)
     if array.dtype.kind == "V" or array.dtype.name.startswith("float8"):  # as onnxruntime has it
         array = array.view(f"u{array.dtype.itemsize}")
+    if array.dtype.kind == "f":
+        array = np.where(np.isnan(array), array.dtype.type(np.nan), array)
     return [array.astype(np.str_) if array.dtype.hasobject else array]
 
 

@@ -95,7 +95,7 @@ def log1p(x: Array) -> Array:
 
 
 def power(x: Array, exponent: np.float32) -> Array:
-    """Returns positive float32 numbers to a power that is no integer: 2^(y log2(x)).
+    """Returns float32 numbers to a power that is no integer: 2^(y log2(x)) of positive ones.
 
     The logarithm and its product are sums of two float32, the second the rounding of the first.
     """
@@ -112,7 +112,8 @@ def power(x: Array, exponent: np.float32) -> Array:
     rest = (high - count) + low
     moved = np.rint(rest)
     power_high, power_low = _product(rest - moved, _LN_2)
-    return _scaled(exp(power_high) * (_F(1) + power_low), count + moved)
+    result = _scaled(exp(power_high) * (_F(1) + power_low), count + moved)
+    return np.where((x > 0) & np.isfinite(x), result, np.power(x, exponent))
 
 
 def _product(x: Array, y: Any) -> tuple[Array, Array]:

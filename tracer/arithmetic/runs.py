@@ -414,8 +414,7 @@ def ulps(first: Array, second: Array) -> float:
     steps = list[Array]()  # how many floats lie between 0 and each value, with its sign
     for each in (first, second):
         values = np.ascontiguousarray(np.where(np.isnan(each), 0, each))
-        bits = values.view(f"i{values.dtype.itemsize}")
-        least = float(np.iinfo(bits.dtype).min)
-        steps.append(np.where(bits < 0, least - bits.astype(float), bits.astype(float)))
-    one, other = steps
-    return float(np.abs(one - other).max(initial=0))
+        bits = values.view(f"i{values.dtype.itemsize}").astype(np.int64)
+        steps.append(np.where(bits < 0, int(np.iinfo(f"i{each.itemsize}").min) - bits, bits))
+    one, other = np.maximum(*steps), np.minimum(*steps)
+    return float((one.view(np.uint64) - other.view(np.uint64)).max(initial=0))

@@ -130,7 +130,11 @@ def _outputs(
             continue
         same = [are_equal(*pair) for pair in common]
         numbers = [pair for pair in common if pair[0].dtype.kind != "U"]
-        errors = (np.abs(np.asarray(first, np.float64) - other) for first, other in numbers)
+        with np.errstate(invalid="ignore"):  # infinities differ by NaN, or by nothing if equal
+            errors = [
+                np.where(are_equal(*pair), 0, np.abs(np.asarray(pair[0], np.float64) - pair[1]))
+                for pair in numbers
+            ]
         rows = classes = None
         if isinstance(x, np.ndarray) and x.ndim == 2 and x.shape[1] > 1:
             ((first, other),) = common

@@ -66,8 +66,14 @@ class Floats:
     replay_of_floats: Replay
 
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
-        """Yields the rules of the replay for the kernel's type."""
-        return self._choose(kernel).candidates(kernel)
+        """Yields rules by the kernel's type, which are those of computed data if it is stored."""
+        name, replay = kernel.node.input[0], self._choose(kernel)
+        if name in kernel.constants:
+            constants = dict(kernel.constants)
+            stored = constants.pop(name)
+            inputs = {name: (stored.dtype, stored.shape), **kernel.inputs}
+            kernel = replace(kernel, inputs=inputs, constants=constants)
+        return replay.candidates(kernel)
 
     def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         """Returns the outputs by the replay for the kernel's type."""

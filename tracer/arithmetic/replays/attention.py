@@ -390,7 +390,7 @@ class _GroupQuery:
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
         own, node = kernel.attributes, kernel.node
         is_other = any(node.input[_FURTHER:]) or len(node.output) > 3 or not own.get("causal", 1)
-        if is_other or any(own.get(name) for name in _ELSEWHERE):
+        if is_other or any(own.get(name, 0) > 0 for name in _ELSEWHERE):  # -1 is a default
             raise NotKnown("caps, sinks, quantised caches and scores as an output are not known")
         values: list[Any] = kernel.values(kernel.draw(np.random.default_rng(0)))
         q, k, v = _new_heads(kernel, values)

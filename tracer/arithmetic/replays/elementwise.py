@@ -255,7 +255,7 @@ def _vectors(name: str) -> Elementwise:
 def _power(x: Array, y: Array, attributes: Mapping[str, Any]) -> Array:
     if y.size == 1 and y.item() in (2, 3):
         return x * x if y.item() == 2 else x * x * x
-    return c_library.power(x, y)
+    return (c_library.power if y.dtype == np.float32 else c_library.power_of_doubles)(x, y)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ The weights of MatMulNBits are packed, a few bits each. A linear model multiplie
 weights are not packed; source: onnxruntime's `core/providers/cpu/ml/linearclassifier.cc`.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,7 +14,14 @@ import numpy as np
 
 from tracer.arithmetic import c_library, mlas, sums
 from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule
-from tracer.arithmetic.replays import ROUNDED, WithActivation, attention, of_floats, replay_of
+from tracer.arithmetic.replays import (
+    INTERPRETED,
+    ROUNDED,
+    WithActivation,
+    attention,
+    of_floats,
+    replay_of,
+)  # fmt: skip
 from tracer.graph.operators import CLASSICAL
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric.tensors import unpacked
@@ -143,7 +151,9 @@ def _rules_of_element(kernel: Kernel, row: int, column: int) -> Iterator[Rule]:
     alpha, has_bias = kernel.attributes.get("alpha", 1.0), _has_bias(kernel)
     terms, add = _element(kernel, row, column)
     for rule in sums.orders_of_products(terms, has_bias or alpha != 1, alpha != 1):
-        yield Rule(rule.text, {**rule.facts, "scale": alpha} if alpha != 1 else rule.facts)
+        place = "first" if alpha != 1 else "after the first" if "blocks" in rule.text else "last"
+        text = rule.text + f", times {alpha:g}" * (alpha != 1) + f", the bias {place}" * has_bias
+        yield Rule(text, {**rule.facts, "scale": alpha} if alpha != 1 else rule.facts)
     if alpha != 1:
         raise NotKnown("no known order of additions fits, and a factor hides the order from probes")
     start = time.perf_counter()
@@ -173,6 +183,66 @@ def _element(kernel: Kernel, row: int, column: int) -> tuple[int, Callable[[Arra
         return float(kernel.run(values)[0].reshape(-1, right.shape[-1])[row, column])
 
     return terms, add
+
+
+class _Einsum:
+    """Of two tensors, a product of matrices for each index that both and the result have."""
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        if _letters(kernel) is None:
+            yield from INTERPRETED.candidates(kernel)
+            return
+        random, samples = np.random.default_rng(0), []
+        stored = {n: kernel.shape(n) or () for n in (0, 1) if kernel.constant(n) is not None}
+        drawn = {n: random.standard_normal(shape).astype(np.float32) for n, shape in stored.items()}
+        kernel = kernel.with_constants(drawn)
+        for _ in range(_PACKED_SAMPLES):
+            inputs = kernel.draw(random)
+            operands, turn, _ = _matrices_of_letters(kernel, kernel.values(inputs))
+            output = np.einsum(turn, kernel.run(inputs)[0])
+            samples.append(sums.Sample(operands, output.reshape(-1, operands.b.shape[2])))
+        terms = samples[0].operands.a.shape[2]
+        yield sums.find_regions(samples, lambda *_: sums.orders_of_products(terms, False, False))
+
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
+        if not facts:
+            return kernel.interpret(inputs)
+        operands, turn, shape = _matrices_of_letters(kernel, kernel.values(inputs))
+        output = sums.replay_regions(facts, operands).reshape(shape)
+        return [np.ascontiguousarray(np.einsum("->".join(turn.split("->")[::-1]), output))]
+
+
+def _letters(kernel: Kernel) -> list[str] | None:
+    """Returns those of both tensors and of the result; None where one is summed by itself."""
+    text = kernel.attributes["equation"].replace(" ", "")
+    letters = text.replace("->", ",").split(",")
+    is_plain = (text.count(","), text.count("->"), text.count(".")) == (1, 1, 0)
+    if not is_plain or any(len(set(each)) < len(each) for each in letters):
+        return None
+    sizes = {pair for n in (0, 1) for pair in zip(letters[n], kernel.shape(n) or (), strict=True)}
+    is_whole = set(letters[0]) ^ set(letters[1]) <= set(letters[2])
+    return letters if is_whole and len(dict(sizes)) == len(sizes) else None
+
+
+def _matrices_of_letters(
+    kernel: Kernel, values: list[Any]
+) -> tuple[sums.Operands, str, tuple[int, ...]]:
+    """Returns the matrices, the equation that turns the result into theirs, and its shape then."""
+    first, second, result = _letters(kernel) or ("", "", "")
+    shared = [letter for letter in first if letter in second]
+    several, summed = (
+        "".join(n for n in shared if (n in result) == kept) for kept in (True, False)
+    )
+    rows, columns = ("".join(n for n in own if n not in shared) for own in (first, second))
+    a = np.einsum(f"{first}->{several}{rows}{summed}", values[0])
+    b = np.einsum(f"{second}->{several}{columns}{summed}", values[1])
+    ends = len(several), len(several + rows), len(several + columns)
+    groups, terms = math.prod(a.shape[: ends[0]]), math.prod(a.shape[ends[1] :])
+    operands = sums.Operands(
+        a.reshape(groups, -1, terms), b.reshape(groups, -1, terms).swapaxes(1, 2)
+    )
+    shape = a.shape[: ends[1]] + b.shape[ends[0] : ends[2]]
+    return operands, f"{result}->{several}{rows}{columns}", shape
 
 
 class _PackedProducts:
@@ -422,6 +492,7 @@ REPLAYS = {
     "com.microsoft:MatMulNBits": _PackedProducts(),
     **of_floats(
         {
+            "Einsum": _Einsum(),
             f"{CLASSICAL}:LinearClassifier": _Linear(),
             f"{CLASSICAL}:LinearRegressor": _Linear(),
         }

@@ -37,7 +37,15 @@ def _sigmoid_of_rnn(x: Array) -> Array:
     return np.where(x >= 0, one, power) / (one + power)
 
 
-_FUNCTIONS: dict[str, Function] = {"sigmoid": mlas.logistic, "tanh": mlas.tanh, "relu": relu}
+def _hard_sigmoid(x: Array) -> Array:
+    least: Array = np.fmax(np.float32(0.2) * x + _HALF, np.float32(0))  # in place of NaN, too
+    return np.minimum(least, np.float32(1))
+
+
+_FUNCTIONS: dict[str, Function] = {
+    "sigmoid": mlas.logistic, "tanh": mlas.tanh, "relu": relu, "hardsigmoid": _hard_sigmoid,
+    "softsign": lambda x: x / (np.float32(1) + np.abs(x)),
+}  # fmt: skip
 _OF_GRU = {
     mlas.logistic: lambda x: (_tanh_of_gru(_HALF * x) + np.float32(1)) * _HALF,
     mlas.tanh: _tanh_of_gru,
@@ -46,6 +54,7 @@ _OF_GRU = {
 _OF_RNN: dict[Function, Function] = {
     mlas.logistic: _sigmoid_of_rnn,
     mlas.tanh: lambda x: np.float32(2) * _sigmoid_of_rnn(x + x) - np.float32(1),
+    relu: lambda x: relu(np.where(np.isnan(x), np.float32(0), x)),
 }
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 _UNKNOWN = ("activation_alpha", "activation_beta", "input_forget", "layout")
@@ -76,9 +85,9 @@ class _Layer:
         return products(self.facts["state"], state, self.r[rows].T, sums)
 
     def limit(self, sums: Array, bias: Array | None) -> Array:
-        """Returns sums with their bias, limited to ± `clip`."""
+        """Returns sums with their bias, limited to ± `clip`; NaN becomes `clip`."""
         total = sums if bias is None else sums + bias
-        limited: Array = np.maximum(np.minimum(total, self.clip), -self.clip)
+        limited: Array = np.maximum(np.fmin(total, self.clip), -self.clip)
         return limited
 
     def bias(self, gate: int) -> Array | None:
@@ -102,7 +111,9 @@ Cell = Callable[[_Layer, Array, Sequence[Array]], tuple[Array, ...]]
 def _rnn(layer: _Layer, sums: Array, states: Sequence[Array]) -> tuple[Array, ...]:
     (hidden,), (function,), bias = states, layer.functions, layer.bias(0)
     total = layer.with_state(hidden, slice(None), sums if bias is None else sums + bias)
-    return (_OF_RNN.get(function, function)(layer.limit(total, None)),)
+    if layer.clip < _MOST:
+        total = np.clip(total, -layer.clip, layer.clip)
+    return (_OF_RNN.get(function, function)(total),)
 
 
 def _lstm(layer: _Layer, sums: Array, states: Sequence[Array]) -> tuple[Array, ...]:
@@ -144,8 +155,9 @@ class _Recurrent:
         w, r = kernel.constant(1), kernel.constant(2)
         if w is None or r is None or w.dtype != np.float32:
             raise NotKnown("weights that the graph computes, or of this type, are not known")
-        if kernel.shape(7) or any(kernel.attributes.get(name) for name in _UNKNOWN):
-            raise NotKnown(f"peepholes, {', '.join(_UNKNOWN)} are not known")
+        unknown = [name for name in _UNKNOWN if kernel.attributes.get(name)]
+        if unknown := unknown + ["peepholes"] * bool(kernel.shape(7)):
+            raise NotKnown(f"a layer with {' and '.join(unknown)} is not known")
         states = list(orders_of_products(r.shape[-1], True, False))
         without_state = kernel.with_constants({2: np.zeros_like(r)})
         for rule in orders_of_products(w.shape[-1], False, False):

@@ -29,6 +29,7 @@ _LOWEST = np.finfo(np.float32).min
 _ZERO = np.float32(0)
 _TEXTS = {
     "rows": "row by row of a window",
+    "first": "row by row of a window, from its first number on",
     "columns": "along the columns of a window, then across",
     "lanes": "in 4 lanes",
 }
@@ -54,8 +55,13 @@ class _Pooling:
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
         shape = kernel.shape(0)
         assert shape is not None
-        if len(kernel.node.output) > 1:
-            yield Rule(f"{_TEXTS['rows']}, with their places", {"way": "rows"})
+        slid = self._window(kernel, shape)
+        if (
+            self.is_max
+            and not self.has_blocks
+            and max(len(kernel.node.output), *slid.dilations) > 1
+        ):
+            yield Rule(_TEXTS["first"], {"way": "first"})
             return
         if self.has_blocks:
             for block in (16, 8):
@@ -64,7 +70,6 @@ class _Pooling:
                     yield Rule(text, {"way": "rows", "block": block})
             return
         ways = ["lanes", "columns", "rows"] if len(shape) > 3 else ["lanes", "rows"]
-        slid = self._window(kernel, shape)
         is_whole = slid.kernel == shape[2:] and not any(slid.before) and set(slid.out) == {1}
         for way in ways:
             if way != "lanes" or is_whole:
@@ -79,9 +84,12 @@ class _Pooling:
         maps = np.ascontiguousarray(x).reshape(-1, *shape[2:])
         keep: Fold = _keep_second if self.has_blocks else _keep_first
         way = facts["way"]
-        if self.is_max and is_plain(maps):  # the order is of no account
+        if self.is_max and is_plain(maps) and np.isfinite(maps).all():  # the order is of no account
             keep, way = np.maximum, "rows"
-        out = getattr(self, f"_{way}")(maps, slid, keep)
+        if way == "first":
+            out = _folded(maps, slid, maps.ndim - 1, keep, None)
+        else:
+            out = getattr(self, f"_{way}")(maps, slid, keep)
         if not self.is_max:
             with_padding = bool(kernel.attributes.get("count_include_pad", 0))
             out = out / counts(shape[2:], slid, with_padding).astype(np.float32)
@@ -102,31 +110,20 @@ class _Pooling:
         )  # fmt: skip
 
     def _rows(self, maps: Array, slid: Window, keep: Fold) -> Array:
-        """Begins with 0 or the least number, and skips padding."""
-        total = np.full((len(maps), *slid.out), _LOWEST if self.is_max else _ZERO)
-        padding = _LOWEST if self.is_max else -_ZERO  # -0 changes no sum
-        padded = _padded(maps, slid, range(maps.ndim - 1), padding)
-        fold = keep if self.is_max else np.add
-        for place in slid.positions:
-            total = fold(total, _slice(padded, slid, place))
-        return total
+        fold, start = (keep, _LOWEST) if self.is_max else (np.add, _ZERO)
+        return _folded(maps, slid, maps.ndim - 1, fold, start)
 
     def _columns(self, maps: Array, slid: Window, keep: Fold) -> Array:
         """Folds all axes but the last, in vectors and what is left over, then across."""
-        last = maps.ndim - 2
-        padding = _LOWEST if self.is_max else -_ZERO
-        padded = _padded(maps, slid, range(last), padding)
-        parts = [_slice(padded, slid, place) for place in product(*map(range, slid.kernel[:-1]))]
-        if last > 1 and not self.is_max:
-            parts[0] = parts[0] + _ZERO
-        columns = reduce(_keep_second if self.is_max else np.add, parts)
-        if self.is_max:
-            alone = columns.shape[-1] // _LANES * _LANES
-            columns[..., alone:] = reduce(_keep_first, [part[..., alone:] for part in parts])
-        padding = _LOWEST if self.is_max else _ZERO
-        padded = _padded(columns, slid, [last], padding)
+        last, start = maps.ndim - 2, _LOWEST if self.is_max else _ZERO
+        folds = (_keep_second, _keep_first) if self.is_max else (np.add, np.add)
+        first = None if last == 1 else start
+        columns, others = (_folded(maps, slid, last, fold, first) for fold in folds)
+        alone = columns.shape[-1] // _LANES * _LANES
+        columns[..., alone:] = others[..., alone:]
+        padded = _padded(columns, slid, [last], start)
         across = [_slice(padded, slid, (k,), last) for k in range(slid.kernel[-1])]
-        return np.asarray(reduce(_keep_second if self.is_max else np.add, across))
+        return np.asarray(reduce(folds[0], across))
 
     def _lanes(self, maps: Array, slid: Window, keep: Fold) -> Array:
         """Folds whole maps, each a sequence of vectors and what is left over."""
@@ -144,6 +141,23 @@ class _Pooling:
         return np.asarray(total).reshape(-1, *slid.out)
 
 
+def _folded(maps: Array, slid: Window, axes: int, fold: Fold, start: np.float32 | None) -> Array:
+    """Folds what windows have along the first axes, from `start`, or from their first number on.
+
+    Padding is skipped: it would take the place of NaN, or of an infinity.
+    """
+    padded = _padded(maps, slid, range(axes), _ZERO)
+    inside = _padded(np.ones((1, *maps.shape[1:]), bool), slid, range(axes), False)
+    places = list(product(*map(range, slid.kernel[:axes])))
+    total = np.full_like(_slice(padded, slid, places[0]), start or 0)
+    is_empty = np.full(total.shape, start is None)
+    for place in places:
+        part, is_inside = _slice(padded, slid, place), _slice(inside, slid, place)
+        total = np.where(is_inside, np.where(is_empty, part, fold(total, part)), total)
+        is_empty = is_empty & ~is_inside
+    return total
+
+
 class _Norms(_Pooling):
     """Roots of sums of powers. Source: onnxruntime's `core/providers/cpu/nn/pool_base.h`."""
 
@@ -159,7 +173,7 @@ class _Norms(_Pooling):
         return [roots.reshape(*x.shape[:2], *slid.out)]
 
 
-def _padded(maps: Array, slid: Window, axes: Any, fill: np.float32) -> Array:
+def _padded(maps: Array, slid: Window, axes: Any, fill: Any) -> Array:
     """Returns maps (N, *size) padded along some axes, as far as windows reach."""
     around = [(0, 0)] * maps.ndim
     for axis in axes:
@@ -292,11 +306,29 @@ def _row_sums(way: str, rows: Array) -> Array:
     return out
 
 
+class _LogSumExp:
+    """Source: `ReduceAggregatorLogSumExp` of onnxruntime, for which no infinity is the largest."""
+
+    def candidates(self, kernel: Kernel) -> Iterator[Rule]:
+        _axes(kernel)
+        yield Rule("exp of the C library of what is below the largest, added one after the other")
+
+    def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
+        axes = _axes(kernel)
+        rows = axes.rows(kernel.values(inputs)[0])
+        compared = np.where(np.isinf(rows), -np.inf, rows).astype(np.float32)
+        compared[:, 0] = np.where(np.isinf(rows[:, 0]), 0, rows[:, 0])
+        largest = compared.max(1)
+        total = np.add.accumulate(c_library.exp(rows - largest[:, None]), 1)[:, -1]
+        return [(c_library.log(total) + largest).reshape(axes.out)]
+
+
 @dataclass(frozen=True)
 class _Extreme:
-    """The largest or least number; of equal ones, which are zeros, the first in the order."""
+    """The largest or least number; of equal ones, and of one and NaN, the first in the order."""
 
-    place: Callable[..., Array]
+    fold: Callable[..., Array]
+    is_further: Fold
 
     def candidates(self, kernel: Kernel) -> Iterator[Rule]:
         ways = ("aligned", "first") if _axes(kernel).reduced[-1] else ("first",)
@@ -306,26 +338,32 @@ class _Extreme:
     def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         x, axes = kernel.values(inputs)[0], _axes(kernel)
         rows = axes.rows(x)
-        out = rows[np.arange(len(rows)), self.place(rows, axis=1)]
+        out = np.asarray(self.fold(rows, axis=1))
         others = np.flatnonzero((out == 0) | np.isnan(out))  # whose bits depend on the order
-        if facts["way"] == "aligned" and not is_plain(rows[others]):
-            for phase in range(_LANES):
-                which = others[others % _LANES == phase]
-                order = _lanes_order(rows.shape[1], -phase * rows.shape[1] % _LANES)
-                part = rows[which][:, order]
-                places = self.place(part, axis=1)[:, None]
-                out[which] = np.take_along_axis(part, places, 1)[:, 0]
+        phases = range(_LANES) if facts["way"] == "aligned" else ()
+        for phase in phases:
+            which = others[others % _LANES == phase]
+            out[which] = self._in_lanes(rows[which], -phase * rows.shape[1] % _LANES)
+        if not phases:
+            out[others] = reduce(self._keep, rows[others].T)
         return [out.reshape(axes.out)]
 
+    def _in_lanes(self, rows: Array, start: int) -> Array:
+        """Folds two vectors in turn, from `start` on, then what is outside."""
+        vectors = max(rows.shape[1] - start, 0) // _LANES
+        inside = slice(start, start + vectors * _LANES)
+        alone = list(np.delete(rows, inside, 1).T)
+        if vectors:
+            parts = list(rows[:, inside].reshape(-1, vectors, _LANES).swapaxes(0, 1))
+            pairs = vectors // 2 * 2
+            folded = [reduce(self._keep, parts[n:pairs:2]) for n in range(min(pairs, 2))]
+            lanes = reduce(self._keep, [*folded, *parts[pairs:]])
+            halves = self._keep(lanes[:, :2], lanes[:, 2:])
+            alone = [self._keep(*halves.T), *alone]
+        return np.asarray(reduce(self._keep, alone))
 
-def _lanes_order(width: int, start: int) -> Array:
-    """Returns the places of a row in the order in which vectors from `start` on prefer them."""
-    size = max(width - start, 0) // _LANES * _LANES
-    vectors = start + np.arange(size).reshape(-1, _LANES)
-    pairs = len(vectors) // 2 * 2
-    in_turn = np.concatenate([vectors[:pairs:2], vectors[1:pairs:2], vectors[pairs:]])
-    outside = np.setdiff1d(np.arange(width), vectors)
-    return np.concatenate([in_turn[:, [0, 2, 1, 3]].T.ravel(), outside])
+    def _keep(self, a: Array, b: Array) -> Array:
+        return np.where(self.is_further(b, a), b, a)
 
 
 REPLAYS = of_floats(
@@ -336,8 +374,9 @@ REPLAYS = of_floats(
         "ReduceSumSquare": _Sum(before=np.square),
         "ReduceL2": _Sum(before=np.square, after=lambda total, _: np.asarray(np.sqrt(total))),
         "ReduceLogSum": _Sum(after=lambda total, _: c_library.log(total)),
-        "ReduceMax": _Extreme(np.argmax),
-        "ReduceMin": _Extreme(np.argmin),
+        "ReduceLogSumExp": _LogSumExp(),
+        "ReduceMax": _Extreme(np.max, np.greater),
+        "ReduceMin": _Extreme(np.min, np.less),
         "MaxPool": _Pooling(is_max=True),
         "AveragePool": _Pooling(is_max=False),
         "GlobalMaxPool": _Pooling(is_max=True, is_global=True),

@@ -55,14 +55,14 @@ class _Axis:
         return weights.reshape(-1, *[1] * (rank - 1 - self.place))
 
 
-def _axes(kernel: Kernel) -> list[_Axis]:
-    """Returns all axes, in their order."""
+def _axes(kernel: Kernel, values: list[Any]) -> list[_Axis]:
+    """Returns all axes, in their order; `values` are those of the inputs."""
     shape, attributes = kernel.shape(0), kernel.attributes
     if shape is None or attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise NotKnown("its sizes follow a policy")
     place = 2 if kernel.op_type == "Resize" and kernel.opsets[""] > 10 else 1
     scales = attributes.get("scales", kernel.constant(place))
-    sizes = kernel.constant(3)
+    sizes = values[3] if len(values) > 3 else None
     if (scales is None or not len(scales)) and sizes is None:
         raise NotKnown("its sizes are computed")
     places = [axis % len(shape) for axis in attributes.get("axes", range(len(shape)))]
@@ -180,14 +180,18 @@ class _Resize:
             yield ROUNDED
         if kernel.attributes.get("antialias", 0) or mode not in _FOLDS:
             raise NotKnown("antialiasing is not known")
-        if mode == "cubic" and len(_image(_axes(kernel))) != 2:
+        drawn = kernel.values(
+            kernel.draw(np.random.default_rng(0))
+        )  # sizes are as the graph has them
+        if mode == "cubic" and len(_image(_axes(kernel, drawn))) != 2:
             raise NotKnown("cubic sums of other than two axes are not known")
         yield Rule(_TEXTS[mode], {"mode": mode})
 
     def replay(self, kernel: Kernel, facts: Facts, inputs: Inputs) -> list[Array]:
         if "mode" not in facts:
             return kernel.interpret(inputs)
-        x, axes = kernel.values(inputs)[0], _axes(kernel)
+        x, *_ = values = kernel.values(inputs)
+        axes = _axes(kernel, values)
         if all(axis.out == axis.size for axis in axes):
             return [x]
         image = axes if facts["mode"] == "nearest" else _image(axes)

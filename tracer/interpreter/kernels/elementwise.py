@@ -150,12 +150,12 @@ def ratio(words: Any, block: int) -> None:
 def quantize(x: Any, scale: Any, zero: Any, low: Any, high: Any, out: Any) -> None:
     """round(x / scale) + zero, half to even, clipped to [low, high], which lie within 2^21.
 
-    The bounds are integers, so clipping first gives the same. NaN becomes what it converts to.
+    The bounds are integers, so clipping first gives the same. NaN becomes `low`.
     """
     least, most = _FLOAT(low - zero), _FLOAT(high - zero)
     for i in range(x.size):
         ratio = _FLOAT(x[i] / scale)
-        ratio = least if ratio < least else ratio
+        ratio = ratio if ratio > least else least
         ratio = most if ratio > most else ratio
         rounded = _FLOAT(_FLOAT(ratio + _MAGIC) - _MAGIC)
         out[i] = np.int32(_FLOAT(rounded + zero))

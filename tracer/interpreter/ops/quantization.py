@@ -130,7 +130,7 @@ def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
 
 
 def rounded(ratio: Array, zero: Array | None, dtype: np.dtype[Any]) -> Array:
-    """round(ratio) + zero as an integer type: half to even, saturated."""
+    """round(ratio) + zero as an integer type: half to even, saturated, the least for NaN."""
     info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
     wide = ratio.dtype.type
     shift = np.zeros((), wide) if zero is None else zero.astype(wide)
@@ -139,7 +139,8 @@ def rounded(ratio: Array, zero: Array | None, dtype: np.dtype[Any]) -> Array:
     def compute(ratio: Array, shift: Array, out: Array) -> None:
         shifted = np.rint(ratio, out=np.empty_like(ratio))  # an array even of rank 0
         shifted += shift
-        np.clip(shifted, wide(int(info.min)), wide(int(info.max)), out=shifted)
+        np.fmax(shifted, wide(int(info.min)), out=shifted)  # also in place of NaN
+        np.minimum(shifted, wide(int(info.max)), out=shifted)
         out[...] = shifted
 
     return apply(compute, ratio, shift, dtype=native).astype(dtype, copy=False)
