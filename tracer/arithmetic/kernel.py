@@ -308,7 +308,7 @@ def parts(value: Any) -> list[Array]:
     array = np.asarray(value)
     if array.dtype.kind == "V" or array.dtype.name.startswith("float8"):  # as onnxruntime has it
         array = array.view(f"u{array.dtype.itemsize}")
-    if array.dtype.kind == "f":
+    if array.dtype.kind == "f" and np.isnan(array).any():
         array = np.where(np.isnan(array), array.dtype.type(np.nan), array)
     return [array.astype(np.str_) if array.dtype.hasobject else array]
 

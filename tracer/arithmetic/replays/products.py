@@ -21,7 +21,7 @@ from tracer.arithmetic.replays import (
     attention,
     of_floats,
     replay_of,
-)  # fmt: skip
+)
 from tracer.graph.operators import CLASSICAL
 from tracer.interpreter.compiled_code import loaded
 from tracer.interpreter.numeric.tensors import unpacked

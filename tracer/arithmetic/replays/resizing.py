@@ -180,9 +180,7 @@ class _Resize:
             yield ROUNDED
         if kernel.attributes.get("antialias", 0) or mode not in _FOLDS:
             raise NotKnown("antialiasing is not known")
-        drawn = kernel.values(
-            kernel.draw(np.random.default_rng(0))
-        )  # sizes are as the graph has them
+        drawn = kernel.values(kernel.draw(np.random.default_rng(0)))  # with the sizes of the graph
         if mode == "cubic" and len(_image(_axes(kernel, drawn))) != 2:
             raise NotKnown("cubic sums of other than two axes are not known")
         yield Rule(_TEXTS[mode], {"mode": mode})
