@@ -173,7 +173,7 @@ def _multiply(a: Array, b: Array) -> Array:
 
 
 _KERNELS = "tracer.accumulators.kernels"
-_ROUNDED_COLUMNS = 32
+_ROUNDED_COLUMNS = 128
 """Columns between two updates of the columns behind them: few large products are fast."""
 _ROUNDED_NUMBERS, _LEAST_ROWS = 1 << 18, 64
 """Weights that a thread rounds at a time, and rows: they stay in its cache."""
