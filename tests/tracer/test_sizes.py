@@ -1,5 +1,8 @@
 """Open dimensions of inputs: what is open, what sets it, what is chosen, against onnxruntime."""
 
+import ast
+import shlex
+
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -299,6 +302,15 @@ def test_commands_choose_alike_and_say_it_first():
     ]
     said = "sizes chosen: x[1,1,28,28] (image); change them with dims={'A': 28, 'B': 28}"
     assert [result.notes[0] for result in results] == [said] * len(results)
+
+
+def test_a_size_can_be_pasted_into_a_shell_or_into_python_whatever_its_name():
+    proto = relu(1, 1, "my h", "w;rm")
+    note = choose(loading.from_proto(proto), None, {}).notes[0]
+    words = shlex.split(note[note.index("--dim") :], comments=False)
+    assert words == ["--dim", "my h=224", "--dim", "w;rm=224"]
+    (note,) = tracer.count(proto, in_process=True).notes
+    assert ast.literal_eval(note.partition("dims=")[2]) == {"my h": 224, "w;rm": 224}
 
 
 COMPUTED = """

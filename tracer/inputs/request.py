@@ -1,5 +1,6 @@
 """Feeds for a model as options request them: files, a data set, random inputs, or phases."""
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -194,7 +195,7 @@ def on_sizes_that_run(
     assert failed is not None  # there is always one choice
     first, refusal = failed
     tried = ", ".join(f"{called}={size}" for called, size in first.chosen.items())
-    options = " ".join(f"--dim {called}=SIZE" for called in first.chosen)
+    options = shlex.join(w for called in first.chosen for w in ("--dim", f"{called}=SIZE"))
     hint = f"No usual sizes fit, among them {tried}; set them: {options}"
     raise type(refusal)(refusal.what, hint) from refusal
 

@@ -7,6 +7,7 @@ Of the sizes that are usual for that, the first at which the shapes in the model
 """
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -253,7 +254,7 @@ class _Freedom:
             kinds = dict.fromkeys(self.free[each].what for each in labels if each in self.free)
             if kinds:
                 parts.append(f"{name}[{','.join(map(str, sized[name]))}] ({', '.join(kinds)})")
-        options = " ".join(f"--dim {called}={size}" for called, size in chosen.items())
+        options = shlex.join(w for at, n in chosen.items() for w in ("--dim", f"{at}={n}"))
         note = f"{CHOSEN}{', '.join(parts)}; change them with {options}"
         return Sizes(sized, chosen, (note,) if chosen else ())
 
@@ -355,7 +356,7 @@ def _with_ranks(model: Model, dims: Mapping[str, int]) -> dict[str, tuple[tensor
             unknown.append(name)
     if unknown:
         names = ", ".join(f"'{name}'" for name in unknown)
-        sizes = " ".join(f"--dim {name}:0=1 --dim {name}:1=16" for name in unknown)
+        sizes = shlex.join(w for n in unknown for w in ("--dim", f"{n}:0=1", "--dim", f"{n}:1=16"))
         raise InputError(
             f"{names} of {model.name} declare{'s' * (len(unknown) == 1)} no shape",
             f"Set every axis: {sizes} and so on; or give values: --inputs FILE.npz.",
