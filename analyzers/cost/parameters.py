@@ -454,13 +454,12 @@ def _role(op: Operation, index: int, stored: str | None, named: bool | None) -> 
 def _is_mask(op: Operation, values: Array | None) -> bool:
     """Returns whether numbers are a mask, a state or padding of one number, or waves of positions.
 
-    A row of waves has a cosine for each sine, so its squares sum to half of its width.
+    A row of waves has a cosine for each sine, so the mean of its squares is a half.
     """
     if values is None or values.dtype.kind != "f" or not values.size:
         return False
-    width = values.shape[-1] if values.ndim > 1 else 0
-    squares = np.square(values, dtype=np.float64).sum(axis=-1)
-    if width and np.allclose(squares, width / 2, rtol=1e-3):
+    squares = np.square(values, dtype=np.float64).mean(axis=-1)
+    if values.ndim > 1 and np.allclose(squares, 0.5, rtol=1e-3):
         return True
     if op.op_type in _JOINING:
         return bool((values == values.flat[0]).all())
