@@ -17,7 +17,7 @@ from tracer.errors import InputError, UsageError
 from tracer.graph import loading
 from tracer.inputs.feedset import check_feeds
 from tracer.inputs.request import make_feeds
-from tracer.inputs.sizes import choose
+from tracer.inputs.sizes import choose, sizes_of
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> '
 
@@ -289,6 +289,25 @@ def test_a_dimension_called_a_sum_has_the_size_of_its_terms():
     proto.graph.input[2].type.tensor_type.shape.dim[1].dim_param = "past + sequence"
     shapes = choose(loading.from_proto(proto), None, {}).shapes
     assert shapes == {"ids": (1, 128), "cache": (1, 2, 0, 4), "mask": (1, 128)}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "body", "shapes"),
+    [
+        ("float[N,8] x", "y = Add (x, w)", {"x": (3, 8)}),
+        ("float[N,K] x", "y = MatMul (x, w)", {"x": (3, 5)}),
+        ("float[N,8] x, float[M,8] z", "y = Concat <axis = 1> (x, z)", {"x": (3, 8), "z": (2, 8)}),
+    ],
+)
+def test_no_work_is_counted_at_sizes_that_no_runtime_takes(inputs, body, shapes):
+    weight = np.ones((4, 8) if "Add" in body else (8, 8), np.float32)
+    stored = {"w": weight} if "w)" in body else {}
+    proto = parse(f"{HEAD} g ({inputs}) => (float[A,B] y) {{ {body} }}", **stored)
+    assert not runs(proto, {name: np.ones(shape, np.float32) for name, shape in shapes.items()})
+    sizes = sizes_of(loading.from_proto(proto), shapes)
+    with pytest.raises(InputError, match=body.split()[2]) as raised:
+        tracer.count(proto, dims=sizes, in_process=True)
+    assert f"x[{','.join(map(str, shapes['x']))}]" in raised.value.what
 
 
 def test_commands_choose_alike_and_say_it_first():

@@ -40,6 +40,8 @@ _BEFORE_FEATURES = frozenset({
     "Transpose", "Unsqueeze",
 })  # fmt: skip
 """Operators that prepare a sound before the first node that computes features of it."""
+_MISFIT = re.compile(r"\(op_type:(?P<op>\w+)(?:, node name: (?P<node>.*?))?\): \[\w+\] (?P<why>.*)")
+"""The first fault that onnx's inference lists."""
 _MASK, _NEW = re.compile(r"(?i)mask"), re.compile(r"(?i)^input_?(ids|embeds)")
 _OF_CACHE = re.compile(r"(?i)past|cache|present|(^|[._/])(keys?|values?)([._/]|$)")
 _RANKED = {
@@ -191,6 +193,20 @@ def choices(model: Model, batch: int | None, dims: Mapping[str, int]) -> Iterato
     if not freedom.free or len(model.nodes) > _MOST_NODES:
         return (freedom.at(chosen) for chosen in freedom.candidates())
     return _fitting(model, freedom)
+
+
+def require_fit(model: Model, shapes: shape_inference.Shapes) -> None:
+    """Raises InputError where onnx finds that shapes in the model contradict each other."""
+    if len(model.nodes) > _MOST_NODES:
+        return
+    found = _MISFIT.search(str(shape_inference.Trial(model).failure(shapes)))
+    if found:
+        sized = ", ".join(f"{name}[{','.join(map(str, of))}]" for name, of in shapes.items())
+        node = f" '{found['node']}'" if found["node"] else ""
+        raise InputError(
+            f"{model.name} does not fit the inputs {sized}: {found['op']}{node}: {found['why']}",
+            "Set other sizes with --batch or --dim; --run counts with the shapes of a run.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
