@@ -410,3 +410,23 @@ def test_sizes_are_tried_in_one_session(monkeypatch):
     # one for the first sizes, one for all others
     assert (tried[:3], counts[0] - counts[1]) == ([1, 2, 3], 2)
     assert tracer.profile(proto, runs=2, in_process=True).runs[0].inputs["ids"] == "int64[1,32]"
+
+
+SHORT_TABLE = f"""{HEAD} g (int64[1,T] ids, float[1,P,4] cache) => (float[1,A,4] y) {{
+  n = Shape <start = 1, end = 2> (ids)  p = Shape <start = 1, end = 2> (cache)
+  s = Add (n, p)  first = Squeeze (p)  last = Squeeze (s)  places = Range (first, last, one)
+  e = Gather (tokens, ids)  w = Gather (table, places)  x = Add (e, w)
+  y = Concat <axis = 1> (cache, x)
+}}"""
+"""A text and its past share a table of 128 positions; onnxruntime names the first one beyond it."""
+
+
+def test_sizes_become_smaller_while_a_table_is_too_short():
+    table = np.ones((128, 4), np.float32)
+    proto = parse(SHORT_TABLE, one=np.array(1), tokens=table, table=table)
+    names = {"ids": (1, 128), "cache": (1, 128, 4)}
+    drawn = {"ids": np.zeros(names["ids"], np.int64), "cache": np.zeros(names["cache"], np.float32)}
+    assert not runs(proto, drawn)
+    assert not tracer.count(proto, run=True, in_process=True).nodes["macs"].isna().any()
+    (same,) = tracer.compare_bits([proto, proto], in_process=True).sides
+    assert all(output.equal == output.size > 0 for output in same.outputs)
