@@ -434,8 +434,8 @@ def return_moved(
     edges = _Edges(graphs, kernels)
     for position, kernel in enumerate(kernels):
         graph = graphs.get(kernel.scope)
-        if claims[position] or graph is None:
-            continue
+        if claims[position] or graph is None or kernel.name.startswith(_IN_FLOAT32):
+            continue  # casts of float16 that the runtime inserts are no nodes of the model
         for neighbour in edges.along(position):
             claimed, own = claims[neighbour], graph.own[neighbour]
             node = next((n for n in claimed if n is not own and same_operator(kernel, n)), None)

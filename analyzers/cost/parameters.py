@@ -181,6 +181,9 @@ class Weight:
 
 Weights = dict[Address, Weight]
 
+_MOVING = frozenset(("Slice", "Reshape", "Split", "Pad", "Tile", "Resize", "Upsample"))
+"""Their result is made of the first input, also where a run tells how much of it is read."""
+
 _MOST_SOURCES = 100
 """A constant tensor from more weights counts as itself, so that long chains of constants, each with
 a weight of its own, take linear time and memory."""
@@ -267,7 +270,8 @@ def sources(model: Model, facts: Facts, types: QuantizedTypes) -> Sources:
         read = [(i, flow.address(name, scope)) for i, name in enumerate(node.inputs) if name]
         known = [(i, origins[each]) for i, each in read if each in origins]
         is_repeatable = node.key not in owners and not operators.draws_numbers(node.op_type)
-        is_constant = len(known) == len(read) and is_repeatable
+        is_moved = node.standard_type in _MOVING and any(index == 0 for index, _ in known)
+        is_constant = (len(known) == len(read) or is_moved) and is_repeatable
         inputs[node.key] = () if is_constant else known
         if not is_repeatable:
             given = dict(known)
@@ -448,9 +452,15 @@ def _role(op: Operation, index: int, stored: str | None, named: bool | None) -> 
 
 
 def _is_mask(op: Operation, values: Array | None) -> bool:
-    """Returns whether numbers are a mask, or a state or padding that begins with one number."""
+    """Returns whether numbers are a mask, a state or padding of one number, or waves of positions.
+
+    A row of waves has a cosine for each sine, so the mean of its squares is a half.
+    """
     if values is None or values.dtype.kind != "f" or not values.size:
         return False
+    squares = np.square(values, dtype=np.float64).mean(axis=-1)
+    if values.ndim > 1 and np.allclose(squares, 0.5, rtol=1e-3):
+        return True
     if op.op_type in _JOINING:
         return bool((values == values.flat[0]).all())
     hides = values <= _BLOCKED

@@ -52,8 +52,8 @@ def confirm(
     for path, positions in places.items():
         known = evidence.bodies.get(path) if path else evidence
         own = [kernels[position] for position in positions]
-        graph = None if known is None else _Graph.of(model, path, own, known)
         of_own = [groups[position] for position in positions]
+        graph = None if known is None else _Graph.of(model, path, own, of_own, known)
         judged: list[tuple[Verdict, Sequence[int]]]
         if graph is None:
             judged = [(Verdict(UNKNOWN, "inside a body that cannot run alone"), range(len(own)))]
@@ -89,7 +89,8 @@ class _Graph:
 
     `uses` counts the kernels that read each tensor of the runtime's graph, plus 1 for an output of
     the graph. `readers` counts the nodes that read each tensor of the model. `idle` tensors need
-    not be read by a kernel. `culprits` are results of kernels that make outputs wrong.
+    not be read by a kernel. `held` are the nodes that a kernel has, by key. `culprits` are results
+    of kernels that make outputs wrong.
     """
 
     evidence: Evidence
@@ -98,10 +99,14 @@ class _Graph:
     idle: set[str]
     uses: Counter[str]
     readers: Counter[str]
+    held: frozenset[str]
     culprits: frozenset[str]
 
     @classmethod
-    def of(cls, model: Model, path: str, kernels: Sequence[Kernel], evidence: Evidence) -> _Graph:
+    def of(
+        cls, model: Model, path: str, kernels: Sequence[Kernel], groups: Sequence[Group],
+        evidence: Evidence,
+    ) -> _Graph:  # fmt: skip
         """Indexes the graph at `path` of the model, and its kernels."""
         scope = next(scope for scope in model.scopes if scope.path == path)
         constant: set[str] = set()
@@ -118,6 +123,7 @@ class _Graph:
             idle=constant | evidence.constant | evidence.not_numeric,
             uses=uses,
             readers=Counter(name for node in nodes for name in set(node.inputs)),
+            held=frozenset(key for group in groups for key in group),
             culprits=_first_wrong(kernels, evidence, {name for n in nodes for name in n.outputs}),
         )
 
@@ -189,8 +195,9 @@ class _Unit:
 def _begins(graph: _Graph, nodes: Sequence[Node], reads: Sequence[str]) -> tuple[str, ...]:
     """Returns the tensors from outside that `nodes` need.
 
-    Each kernel may compute a tensor that several nodes read, such as a dequantised tensor, again.
-    If such a tensor is not among `reads`, the kernel needs the inputs of its maker instead.
+    Each kernel may compute a tensor that several nodes read, such as a dequantised tensor, again,
+    and a part of a Split is made by no kernel of its own. If such a tensor is not among `reads`,
+    the kernel needs the inputs of its maker instead.
     """
     covered = {tensor for name in reads for tensor in graph.evidence.equal[name]}
     inside = {name for node in nodes for name in node.outputs}
@@ -200,8 +207,8 @@ def _begins(graph: _Graph, nodes: Sequence[Node], reads: Sequence[str]) -> tuple
         tensor = stack.pop()
         if tensor in inside or tensor in begins:
             continue
-        again = tensor not in covered and graph.readers[tensor] > 1 and tensor in graph.makers
-        if again:
+        maker = None if tensor in covered else graph.makers.get(tensor)
+        if maker is not None and (graph.readers[tensor] > 1 or maker not in graph.held):
             stack += graph.before(tensor)
         else:
             begins[tensor] = None
@@ -302,6 +309,8 @@ def _origins(graph: _Graph, unit: _Unit) -> Iterator[Verdict]:
             continue
         if not equal:
             yield Verdict(UNKNOWN, f"no tensor of the model has the values of its input '{name}'")
+        elif graph.idle.issuperset(equal):  # what depends on no input may be computed anywhere
+            continue
         elif unit.begins and unit.inputs.isdisjoint(equal) and not set(equal) & set(unit.begins):
             yield graph.against(name, f"it reads '{equal[0]}', but its nodes do not")
         else:
@@ -346,8 +355,10 @@ def regions(
                 if not is_unnamed or name in evidence.uninformative:
                     continue
                 computed = {makers.get(tensor) for tensor in evidence.equal[name]}
-                if name in evidence.reordered or region.keys(position).isdisjoint(computed):
-                    for reader in readers[name]:
+                is_strange = name in evidence.reordered
+                is_strange |= region.keys(position).isdisjoint(computed)
+                for reader in readers[name]:
+                    if is_strange or (kernels[reader].op_type == "Transpose" and groups[reader]):
                         region.join(position, reader)
     return tuple(map(tuple, region.all()))
 

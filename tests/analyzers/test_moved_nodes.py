@@ -1,12 +1,14 @@
 """Nodes that onnxruntime moves across others, and tensors that are equal by chance."""
 
+import re
+
 import numpy as np
 import pytest
 
 from tests.graphs import parse
 from tracer.analyzers.attribution import attribute
 from tracer.analyzers.fusions import OVERHEAD
-from tracer.analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, confirm
+from tracer.analyzers.fusions.confirmation import CONFIRMED, CONTRADICTED, TIED, confirm
 from tracer.api.fusions import fusions
 from tracer.containment.activity import silent
 from tracer.executors.onnxruntime.executor import executor
@@ -194,3 +196,58 @@ def test_a_reshape_behind_the_quantiser_that_read_it_is_that_reshape():
     verdicts = {kernel.kernel: (kernel.nodes, kernel.verdict) for kernel in result.kernels}
     assert verdicts["r"] == (("r",), CONFIRMED)
     assert all(kernel.verdict == CONFIRMED for kernel in result.kernels if kernel.nodes)
+
+
+MOVED = {
+    "query, key and value": """(float[2,3,16] x) => (float[2,4,3,4] y) {
+      p = MatMul (x, w)  r = Reshape (p, sizes)  t = Transpose <perm = [2, 0, 3, 1, 4]> (r)
+      a = Slice (t, zero, one, zero)  b = Slice (t, one, two, zero)  c = Slice (t, two, three, zero)
+      q = Squeeze (a, zero)  k = Squeeze (b, zero)  v = Squeeze (c, zero)
+      back = Transpose <perm = [0, 1, 3, 2]> (k)
+      s = MatMul (q, back)  e = Softmax (s)  y = MatMul (e, v)
+    }""",
+    "boxes and scores": """(float[1,5,8] x) => (float[1,8,4] boxes, float[1,1,8] scores) {
+      f = Sin (x)  t = Transpose <perm = [0, 2, 1]> (f)
+      boxes, s = Split <axis = 2> (t, parts)  scores = Transpose <perm = [0, 2, 1]> (s)
+    }""",
+    "a query of no input": """(float[N,3,16] x) => (float[N,4,3] y) {
+      n = Shape <start = 0, end = 1> (x)  shape = Concat <axis = 0> (n, rest)
+      e = Expand (w, shape)  q = Sin (e)  a = Mul (q, half)
+      t = Transpose <perm = [0, 2, 1]> (x)  b = Mul (t, half)  y = MatMul (a, b)
+    }""",
+}
+"""Graphs in which onnxruntime moves a Transpose behind a Split, or a scale into a product."""
+STORED = {
+    name: np.array(value)
+    for name, value in {
+        "sizes": [2, 3, 3, 4, 4], "zero": [0], "one": [1], "two": [2], "three": [3],
+        "parts": [4, 1], "rest": [4, 16],
+    }.items()
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_what_onnxruntime_moved_is_not_contradicted(name):
+    """The runtime's results are right, and its kernels hold all of these nodes."""
+    text, rng = MOVED[name], np.random.default_rng(0)
+    w = rng.standard_normal((16, 48) if name.startswith("query") else (1, 4, 16))
+    stored = {**STORED, "w": w.astype(np.float32), "half": np.float32(0.5)}
+    weights = {n: value for n, value in stored.items() if re.search(rf"[( ]{n}[,)]", text)}
+    proto = parse(f'<ir_version: 8, opset_import: ["": 17]> g {text}', **weights)
+    x = rng.standard_normal((1, 5, 8) if name.startswith("boxes") else (2, 3, 16))
+    for inputs in (None, {"x": x.astype(np.float32)}):
+        found = fusions(proto, inputs=inputs)
+        assert {row.verdict for row in found.kernels if row.nodes} <= {CONFIRMED, TIED}
+
+
+def test_casts_that_onnxruntime_inserts_are_no_node_of_the_model():
+    """It multiplies float16 in float32; the model's own Cast is of one number, and free."""
+    rows = fusions(
+        named("""
+      g (float16[2,4,8] x, float scalar) => (float16[2,4,4] y) {
+        h = Cast <to = 10> (scalar)  r = Sqrt (h)  a = Transpose <perm = [0, 2, 1]> (x)
+        p = Mul (x, r)  q = Mul (a, r)  y = MatMul (p, q)
+      }""")
+    ).kernels
+    assert {row.verdict for row in rows if row.nodes} <= {CONFIRMED, TIED}
+    assert all(not row.nodes for row in rows if row.kernel.endswith(("_x", "_a", "_y")))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 
 from tests.interpreter.models import parsed
@@ -134,3 +135,19 @@ def test_a_product_in_tf32_is_no_fault_of_a_device_that_computes_in_it():
         assert {key for key, each in isolation.differences.items() if each.fault} == faulty
     after = precisions(model, expected, products={"MatMul": TF32_SHARE})
     assert after["y"].share == TF32_SHARE > precisions(model, expected)["y"].share
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32"])
+def test_onnxruntime_cuts_off_an_integer_between_two_pixels(dtype):
+    """The interpreter rounds it, as ONNX does: each is one step off at most."""
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+      g ({dtype}[1,1,5,5] x) => ({dtype}[1,1,9,9] y) <float[4] scales = {{1.0, 1.0, 1.8, 1.8}}> {{
+        [r] y = Resize <mode = "linear"> (x, , scales)
+      }}"""
+    feeds = {"x": np.random.default_rng(0).integers(0, 100, (1, 1, 5, 5)).astype(dtype)}
+    session = ort.InferenceSession(
+        parsed(text).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    expected = {"y": session.run(None, feeds)[0]}
+    assert compared(text, feeds, expected) == ({"r": ""}, {"r": ""})
+    assert compared(text, feeds, {"y": expected["y"] + 2})[1] != {"r": ""}

@@ -1,5 +1,8 @@
 """Open dimensions of inputs: what is open, what sets it, what is chosen, against onnxruntime."""
 
+import ast
+import shlex
+
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -14,7 +17,7 @@ from tracer.errors import InputError, UsageError
 from tracer.graph import loading
 from tracer.inputs.feedset import check_feeds
 from tracer.inputs.request import make_feeds
-from tracer.inputs.sizes import choose
+from tracer.inputs.sizes import choose, sizes_of
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> '
 
@@ -288,6 +291,25 @@ def test_a_dimension_called_a_sum_has_the_size_of_its_terms():
     assert shapes == {"ids": (1, 128), "cache": (1, 2, 0, 4), "mask": (1, 128)}
 
 
+@pytest.mark.parametrize(
+    ("inputs", "body", "shapes"),
+    [
+        ("float[N,8] x", "y = Add (x, w)", {"x": (3, 8)}),
+        ("float[N,K] x", "y = MatMul (x, w)", {"x": (3, 5)}),
+        ("float[N,8] x, float[M,8] z", "y = Concat <axis = 1> (x, z)", {"x": (3, 8), "z": (2, 8)}),
+    ],
+)
+def test_no_work_is_counted_at_sizes_that_no_runtime_takes(inputs, body, shapes):
+    weight = np.ones((4, 8) if "Add" in body else (8, 8), np.float32)
+    stored = {"w": weight} if "w)" in body else {}
+    proto = parse(f"{HEAD} g ({inputs}) => (float[A,B] y) {{ {body} }}", **stored)
+    assert not runs(proto, {name: np.ones(shape, np.float32) for name, shape in shapes.items()})
+    sizes = sizes_of(loading.from_proto(proto), shapes)
+    with pytest.raises(InputError, match=body.split()[2]) as raised:
+        tracer.count(proto, dims=sizes, in_process=True)
+    assert f"x[{','.join(map(str, shapes['x']))}]" in raised.value.what
+
+
 def test_commands_choose_alike_and_say_it_first():
     inputs, body, weights, _ = SHAPES["smaller"]
     proto = net(inputs, body, **weights)
@@ -299,6 +321,15 @@ def test_commands_choose_alike_and_say_it_first():
     ]
     said = "sizes chosen: x[1,1,28,28] (image); change them with dims={'A': 28, 'B': 28}"
     assert [result.notes[0] for result in results] == [said] * len(results)
+
+
+def test_a_size_can_be_pasted_into_a_shell_or_into_python_whatever_its_name():
+    proto = relu(1, 1, "my h", "w;rm")
+    note = choose(loading.from_proto(proto), None, {}).notes[0]
+    words = shlex.split(note[note.index("--dim") :], comments=False)
+    assert words == ["--dim", "my h=224", "--dim", "w;rm=224"]
+    (note,) = tracer.count(proto, in_process=True).notes
+    assert ast.literal_eval(note.partition("dims=")[2]) == {"my h": 224, "w;rm": 224}
 
 
 COMPUTED = """
@@ -379,3 +410,23 @@ def test_sizes_are_tried_in_one_session(monkeypatch):
     # one for the first sizes, one for all others
     assert (tried[:3], counts[0] - counts[1]) == ([1, 2, 3], 2)
     assert tracer.profile(proto, runs=2, in_process=True).runs[0].inputs["ids"] == "int64[1,32]"
+
+
+SHORT_TABLE = f"""{HEAD} g (int64[1,T] ids, float[1,P,4] cache) => (float[1,A,4] y) {{
+  n = Shape <start = 1, end = 2> (ids)  p = Shape <start = 1, end = 2> (cache)
+  s = Add (n, p)  first = Squeeze (p)  last = Squeeze (s)  places = Range (first, last, one)
+  e = Gather (tokens, ids)  w = Gather (table, places)  x = Add (e, w)
+  y = Concat <axis = 1> (cache, x)
+}}"""
+"""A text and its past share a table of 128 positions; onnxruntime names the first one beyond it."""
+
+
+def test_sizes_become_smaller_while_a_table_is_too_short():
+    table = np.ones((128, 4), np.float32)
+    proto = parse(SHORT_TABLE, one=np.array(1), tokens=table, table=table)
+    names = {"ids": (1, 128), "cache": (1, 128, 4)}
+    drawn = {"ids": np.zeros(names["ids"], np.int64), "cache": np.zeros(names["cache"], np.float32)}
+    assert not runs(proto, drawn)
+    assert not tracer.count(proto, run=True, in_process=True).nodes["macs"].isna().any()
+    (same,) = tracer.compare_bits([proto, proto], in_process=True).sides
+    assert all(output.equal == output.size > 0 for output in same.outputs)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tracer.support.tolerance import Precision, Tolerance, compare, rounding
+from tracer.support.tolerance import Precision, Tolerance, compare, rms, rounding
 
 EXACT = Tolerance(0, 0)
 NUMBERS = st.floats(-1e100, 1e100).filter(lambda x: x == 0 or abs(x) > 1e-100)
@@ -90,3 +90,9 @@ def test_maps_are_compared_by_their_values():
     assert compare([{0: 0.5, 2: 0.75}, theirs[1]], theirs, Tolerance()).fault
     assert compare({"a": "b"}, {"a": "c"}, Tolerance()).fault
     assert not compare({"a": "b"}, {"a": "b"}, Tolerance()).fault
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_mean_square_of_an_infinity_is_infinite():
+    values = np.array([1, -np.inf, 2])
+    assert rms(values) == np.sqrt(np.mean(values**2)) == np.inf

@@ -28,7 +28,7 @@ from tracer.inputs.request import (
     request_for,
     with_overrides,
 )
-from tracer.inputs.sizes import batch_of, choose
+from tracer.inputs.sizes import batch_of, choose, require_fit
 from tracer.limits import Limits, enforced
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
@@ -97,6 +97,8 @@ def count(call: Count) -> Trace:
             else:
                 chosen = choose(loaded, request.batch, request.dims or {})
                 types = infer(loaded, chosen.shapes, checks=True)
+                if request.batch is not None or request.dims:
+                    require_fit(loaded, chosen.shapes)
                 all_sizes = [_Sizes(chosen.shapes, types, None, chosen.notes)]
     rules, unfit = (sums.rules, sums.notes) if sums else ({}, ())
     pricing = None if energy_model is None else energy_models.Pricing(energy_model, rules)

@@ -109,7 +109,8 @@ def extract_fault(call: ExtractArguments, model: Model, paths: list[Path]) -> Ex
                     what = f"{model.name}: {side.label} ran out of memory: {seen.error}"
                     raise memory.out_of_memory(what)
                 if seen.error:
-                    what = f"{model.name} does not run in {side.label}: {seen.error}"
+                    why = seen.message or seen.error
+                    what = f"{model.name} does not run in {side.label}: {why}"
                     raise InputError(what, "--fault crash shrinks a model that does not run.")
             return whole, finding
 

@@ -213,10 +213,12 @@ class Typed:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """Returns models, sides or traces as they were typed; none from standard input."""
+        """Returns models, sides or traces, as a command line names them; none from stdin."""
         known = (self.texts(name) for name in ("sides", "models", "traces", "source", "model"))
         found = next(filter(None, known), ())
-        return () if STANDARD_INPUT in found else found
+        if STANDARD_INPUT in found:
+            return ()
+        return tuple(f"./{each}" if each.startswith("-") else each for each in found)
 
     def next(
         self, command: str, subjects: Sequence[str], *words: str, without: Sequence[str] = ()

@@ -75,8 +75,8 @@ class Side:
 class Observed:
     """What a run did: its outputs, or the `error` in a line that is the same for like errors.
 
-    For a process that died that is the signal; a run that `lacks_memory` shows no fault. `us` is
-    the median time of a run, if it was timed.
+    For a process that died that is the signal; `message` has the words of the runtime. A run that
+    `lacks_memory` shows no fault. `us` is the median time of a run, if it was timed.
     """
 
     outputs: Sequence[Any] = field(default=(), repr=False)
@@ -84,6 +84,7 @@ class Observed:
     us: float = 0.0
     overflows: int = 0
     lacks_memory: bool = False
+    message: str = ""
 
 
 class Runner(contextlib.ExitStack):
@@ -176,7 +177,9 @@ def _run(subject: bytes | str, feeds: Mapping[str, Any], side: Side, is_timed: b
         outputs = session.run(None, feeds)
         return Observed(outputs, us=_time(lambda: session.run(None, feeds)) if is_timed else 0.0)
     except Exception as error:  # whatever a runtime raises
-        return Observed(error=error_line(str(error)), lacks_memory=is_lack_of_memory(error))
+        told = without_code(str(error).strip()).removeprefix("<model in memory>: ").strip(" .")
+        lacks_memory = is_lack_of_memory(error)
+        return Observed(error=error_line(str(error)), lacks_memory=lacks_memory, message=told)
 
 
 def error_line(message: str) -> str:

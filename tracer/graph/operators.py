@@ -210,6 +210,10 @@ def reads_integers(op_type: str) -> bool:
     return op_type in _PACKED or computes_in_integers(op_type)
 
 
+_INTERPOLATORS = frozenset(("Resize", "Upsample"))
+"""Operators that compute integers between integers: ONNX rounds them, onnxruntime cuts them off."""
+
+
 def rounds_values(op_type: str) -> bool:
     """Whether an operator rounds values to quantised integers; DequantizeLinear does not."""
     return "Quantize" in op_type or op_type in QUANTIZERS or returns_integers(op_type)
@@ -316,6 +320,7 @@ def precisions(
                 own = Precision(_STEP)
             else:
                 coarse = products.get(node.op_type, 0.0) if own.share else 0.0
-                own = Precision(max(own.share, coarse), steps=int(rounds))
+                steps = int(rounds or (node.op_type in _INTERPOLATORS and not own.share))
+                own = Precision(max(own.share, coarse), steps=steps)
             found[name] = Precision(max(own.share, share), depth, own.steps)
     return found

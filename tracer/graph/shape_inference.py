@@ -230,15 +230,19 @@ class Trial:
 
     def fits(self, shapes: Shapes) -> bool:
         """Returns whether onnx's inference finds no contradiction at these shapes of the inputs."""
+        return self.failure(shapes) is None
+
+    def failure(self, shapes: Shapes) -> Exception | None:
+        """Returns what onnx's inference raises at these shapes of the inputs."""
         for value in self._skeleton.graph.input:
             if value.name in shapes:
                 _set_shape(value, shapes[value.name])
         try:
             with _inferring(self._model, self._skeleton.ByteSize()):
                 onnx.shape_inference.infer_shapes(self._skeleton, strict_mode=True, data_prop=True)
-        except FAILURES:
-            return False
-        return True
+        except FAILURES as error:
+            return error
+        return None
 
 
 def symbol_sizes(model: Model, shapes: Shapes) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """Feeds for a model as options request them: files, a data set, random inputs, or phases."""
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -166,6 +167,14 @@ def _paths(feeds: InputPaths) -> tuple[Path, ...]:
     return tuple(map(Path, [feeds] if isinstance(feeds, str | Path) else feeds or ()))
 
 
+_MOST_REPEATS = 4
+"""A failure of the first sizes that comes again more often is none of the sizes."""
+
+
+def _total(feedset: FeedSet) -> int:
+    return sum(feedset.chosen.values())
+
+
 def on_sizes_that_run(
     request: Request,
     run: Callable[[FeedSet], _Result],
@@ -176,11 +185,15 @@ def on_sizes_that_run(
 
     Shapes alone do not tell everything: a text model with a table of 64 positions takes no 128
     tokens. An `attempt`, which takes less time than `run` and raises the same errors, comes before
-    it at further sizes. Raises the error at the first sizes, with all that may be set, if no sizes
-    are taken.
+    it at further sizes. After the first error again, as of a table that is too short, only smaller
+    sizes are tried, and few. Raises the error at the first sizes, with all that may be set, if no
+    sizes are taken.
     """
     failed: tuple[FeedSet, InputError | ModelError] | None = None
+    repeats = 0
     for index, feedset in enumerate(request.choices()):
+        if repeats and failed and _total(feedset) >= _total(failed[0]):
+            continue
         try:
             shapes.check(request.model, feedset.shapes, feedset.feeds)
             if failed and attempt is not None:
@@ -188,13 +201,14 @@ def on_sizes_that_run(
                 attempt(feedset)
             return feedset, run(feedset)
         except (InputError, ModelError) as error:
-            if not feedset.chosen or (failed and error.what == failed[1].what):
+            repeats += failed is not None and error.what == failed[1].what
+            if not feedset.chosen or repeats > _MOST_REPEATS:
                 raise  # for other reasons than the sizes
             failed = failed or (feedset, error)
     assert failed is not None  # there is always one choice
     first, refusal = failed
     tried = ", ".join(f"{called}={size}" for called, size in first.chosen.items())
-    options = " ".join(f"--dim {called}=SIZE" for called in first.chosen)
+    options = shlex.join(w for called in first.chosen for w in ("--dim", f"{called}=SIZE"))
     hint = f"No usual sizes fit, among them {tried}; set them: {options}"
     raise type(refusal)(refusal.what, hint) from refusal
 

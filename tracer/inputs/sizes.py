@@ -7,6 +7,7 @@ Of the sizes that are usual for that, the first at which the shapes in the model
 """
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -39,6 +40,8 @@ _BEFORE_FEATURES = frozenset({
     "Transpose", "Unsqueeze",
 })  # fmt: skip
 """Operators that prepare a sound before the first node that computes features of it."""
+_MISFIT = re.compile(r"\(op_type:(?P<op>\w+)(?:, node name: (?P<node>.*?))?\): \[\w+\] (?P<why>.*)")
+"""The first fault that onnx's inference lists."""
 _MASK, _NEW = re.compile(r"(?i)mask"), re.compile(r"(?i)^input_?(ids|embeds)")
 _OF_CACHE = re.compile(r"(?i)past|cache|present|(^|[._/])(keys?|values?)([._/]|$)")
 _RANKED = {
@@ -192,6 +195,20 @@ def choices(model: Model, batch: int | None, dims: Mapping[str, int]) -> Iterato
     return _fitting(model, freedom)
 
 
+def require_fit(model: Model, shapes: shape_inference.Shapes) -> None:
+    """Raises InputError where onnx finds that these inputs make shapes contradict each other."""
+    if len(model.nodes) > _MOST_NODES:
+        return
+    found = _MISFIT.search(str(shape_inference.Trial(model).failure(shapes)))
+    if found and shape_inference.Trial(model).fits({}):
+        sized = ", ".join(f"{name}[{','.join(map(str, of))}]" for name, of in shapes.items())
+        node = f" '{found['node']}'" if found["node"] else ""
+        raise InputError(
+            f"{model.name} does not fit the inputs {sized}: {found['op']}{node}: {found['why']}",
+            "Set other sizes with --batch or --dim; --run counts with the shapes of a run.",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class _Freedom:
     """What the model and the user leave free, by what the dimensions are called.
@@ -253,7 +270,7 @@ class _Freedom:
             kinds = dict.fromkeys(self.free[each].what for each in labels if each in self.free)
             if kinds:
                 parts.append(f"{name}[{','.join(map(str, sized[name]))}] ({', '.join(kinds)})")
-        options = " ".join(f"--dim {called}={size}" for called, size in chosen.items())
+        options = shlex.join(w for at, n in chosen.items() for w in ("--dim", f"{at}={n}"))
         note = f"{CHOSEN}{', '.join(parts)}; change them with {options}"
         return Sizes(sized, chosen, (note,) if chosen else ())
 
@@ -355,7 +372,7 @@ def _with_ranks(model: Model, dims: Mapping[str, int]) -> dict[str, tuple[tensor
             unknown.append(name)
     if unknown:
         names = ", ".join(f"'{name}'" for name in unknown)
-        sizes = " ".join(f"--dim {name}:0=1 --dim {name}:1=16" for name in unknown)
+        sizes = shlex.join(w for n in unknown for w in ("--dim", f"{n}:0=1", "--dim", f"{n}:1=16"))
         raise InputError(
             f"{names} of {model.name} declare{'s' * (len(unknown) == 1)} no shape",
             f"Set every axis: {sizes} and so on; or give values: --inputs FILE.npz.",

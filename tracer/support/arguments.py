@@ -251,7 +251,8 @@ def names_of_options(record: Any, path: str = "") -> dict[str, str]:
 
 _OPTION = re.compile(
     r"(?P<command>`?\b(?:tracer|python -m) [a-z].*?(?:`|[,;:.] |$))"
-    r"|(?<![\w-])(?P<flag>--[a-z][a-z-]*)(?:(?P<pairs>(?: (?:(?P=flag) )?[\w:.-]+=[\w…]+)+)"
+    r"|(?<![\w-])(?P<flag>--[a-z][a-z-]*)"
+    r"(?:(?P<pairs>(?: (?:(?P=flag) )?(?:[\w:.-]+=[\w…]+|'[^']+=[\w…]+'))+)"
     r"| (?P<value>\d(?:[\d.,]*\d)?\b|[a-z.:]*[A-Z]{2,}(?:[\w.:]*\w)?))?",
     re.DOTALL,
 )
@@ -269,7 +270,7 @@ def in_python(text: str, names: Mapping[str, str]) -> str:
             return match[0]
         value = match["value"] or ""
         if match["pairs"]:
-            pairs = re.findall(r"([\w:.-]+)=([\w…]+)", match["pairs"])
+            pairs = re.findall(r"([\w:.-]+|(?<=')[^']+)=([\w…]+)", match["pairs"])
             value = f"{{{', '.join(f'{key!r}: {each}' for key, each in pairs)}}}"
         elif "," in value:
             value = f"({value})"

@@ -235,4 +235,4 @@ def _scaled(values: Array) -> tuple[Array, float]:
     """Returns values of at most 1 and their scale: squares of large ones would overflow."""
     wide = _wide(values)
     scale = float(np.abs(wide).max(initial=0.0))
-    return (wide / scale if scale else wide), scale
+    return (wide / scale if scale and np.isfinite(scale) else wide), scale

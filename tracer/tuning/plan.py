@@ -1,5 +1,6 @@
 """The plan of a tuned model: made, written, read and applied; and the same as commands and code."""
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -98,11 +99,11 @@ def model_commands(base: Setup, steps: Steps, model: str) -> tuple[str, ...]:
 def session_code(setup: Setup, is_changed: bool, model: str) -> tuple[str, ...]:
     """Returns lines that open the session of `setup` on the file `model`, or on the changed one."""
     provider = environment.provider_of(setup.settings.provider).name
-    path = TUNED if is_changed else model
+    path = json.dumps(TUNED if is_changed else model, ensure_ascii=False)
     options = tuple(_options(setup))
     disabled = setup.session.disabled
     others = f", disabled_optimizers={list(disabled)}" if disabled else ""
-    opened = f'session = ort.InferenceSession("{path}", options, providers=["{provider}"]{others})'
+    opened = f'session = ort.InferenceSession({path}, options, providers=["{provider}"]{others})'
     bound = tuple(_BINDING) if setup.session.bound else ()
     return ("import onnxruntime as ort", "", "options = ort.SessionOptions()", *options, opened,
             *bound)  # fmt: skip
@@ -125,7 +126,7 @@ def _options(setup: Setup) -> Iterator[str]:
     if not session.arena:
         yield "options.enable_cpu_mem_arena = False"
     for name, size in session.dims.items():
-        yield f'options.add_free_dimension_override_by_name("{name}", {size})'
+        yield f"options.add_free_dimension_override_by_name({json.dumps(name)}, {size})"
     entries = dict(session.entries)
     if session.flushes_denormals:  # of the thread that calls, only in the first session
         entries["session.set_denormal_as_zero"] = "1"

@@ -125,6 +125,35 @@ def test_models_of_transformers(name, dynamo, tmp_path):
     assert tracer.count(tmp_path / "model.onnx").model.params == trained(model)
 
 
+class Positions(torch.nn.Module):
+    """Tokens with a trained table of positions or waves, of which a run reads its length."""
+
+    def __init__(self, trained):
+        super().__init__()
+        place, step = torch.arange(20)[:, None], torch.arange(0, 16, 2)
+        angle = place * torch.exp(step * (-np.log(10_000.0) / 16))
+        waves = torch.stack([angle.sin(), angle.cos()], -1).flatten(1)[None]
+        if trained:
+            self.table = torch.nn.Parameter(torch.randn(1, 20, 16))
+        else:
+            self.register_buffer("table", waves)
+        self.product = torch.nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.product(x + self.table[:, : x.shape[1]])
+
+
+@pytest.mark.parametrize("is_trained", [True, False])
+@pytest.mark.parametrize("axes", [None, {"x": {1: "length"}}])
+@pytest.mark.filterwarnings("ignore")  # the exporter is deprecated, and warns of constants
+def test_a_table_of_positions_is_cut_to_the_length_of_a_run(is_trained, axes, tmp_path):
+    model, path = Positions(is_trained).eval(), tmp_path / "model.onnx"
+    x, training = torch.zeros(1, 20, 16), torch.onnx.TrainingMode.EVAL
+    names = {"input_names": ["x"], "dynamic_axes": axes}
+    torch.onnx.export(model, (x,), path, dynamo=False, training=training, **names)
+    assert tracer.count(path).model.params == trained(model)
+
+
 @pytest.mark.parametrize("network", few(["gpt", "vit", "llama"]), indirect=True)
 def test_the_exporter_of_tracer_leaves_marks(network, tmp_path):
     _, model, inputs = network

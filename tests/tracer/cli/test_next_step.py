@@ -65,6 +65,12 @@ def test_a_count_leads_to_a_profile_that_runs_and_keeps_the_sizes(model, capfd):
     assert runs(words)
 
 
+def test_a_name_that_begins_like_an_option_is_a_file(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(residual(), "-m.onnx")
+    assert runs(next_of(capfd, "count", "--", "-m.onnx"))
+
+
 def test_a_count_leads_to_a_run_only_where_a_run_tells_more(tmp_path, monkeypatch, capfd):
     """Sizes behind NonZero depend on values; no runtime has an operator of a user's own."""
     monkeypatch.chdir(tmp_path)

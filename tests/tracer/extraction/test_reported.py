@@ -3,10 +3,12 @@
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
 import tracer
+from tests.graphs import parse
 from tests.releases import run_script
 from tracer.errors import InputError
 from tracer.executors.releases import Release
@@ -70,3 +72,16 @@ def test_a_model_that_fails_where_it_should_be_wrong_is_told_to_be_a_crash(tmp_p
     onnx.save(reported("clip")[0], tmp_path / "m.onnx")
     with pytest.raises(InputError, match=r"does not run in .* .level all.*fault crash"):
         tracer.extract(tmp_path / "m.onnx", [tmp_path / "fault.py"], fault="wrong")
+
+
+def test_a_model_that_does_not_run_is_refused_in_the_words_of_the_runtime(tmp_path):
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[2] y) {
+      [rows] y = Gather (x, places) }"""
+    proto = parse(text, places=np.array([3, 14]))
+    onnx.save(proto, tmp_path / "m.onnx")
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    with pytest.raises(Exception, match="idx=14") as raised:
+        session.run(None, {"x": np.zeros(4, np.float32)})
+    with pytest.raises(InputError) as refused:
+        tracer.extract(tmp_path / "m.onnx", [tmp_path / "fault.py"], fault="wrong")
+    assert str(raised.value).partition("Status Message: ")[2] in refused.value.what

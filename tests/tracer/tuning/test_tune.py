@@ -92,7 +92,7 @@ def test_a_changed_model_is_written_and_computes_what_the_table_says(tmp_path, m
     result = tracer.tune(float_model, **asked, allow=["quantize"], output=target)
     assert result.plan.steps[0][0] == "weights_4bit"
     assert result.speedup.ratio == pytest.approx(2, rel=0.05)
-    assert "tracer quantize <model in memory> --weights 4" in result.commands[0]
+    assert "tracer quantize '<model in memory>' --weights 4" in result.commands[0]
     wide, narrow = (
         ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
         for model in (float_model.SerializeToString(), target.read_bytes())

@@ -52,7 +52,7 @@ def compare(call: BitArguments) -> records.BitComparison:
         if len(variants) < 2:
             raise UsageError("one side alone cannot be compared", "Name two or more, or --machine.")
         largest = max(variants, key=lambda side: side.batch or 0)
-        feeds = largest.request(call.settings).feeds().feeds
+        feeds = largest.feeds_that_run(call.settings).feeds
         first, *others = (_run(side, largest, feeds, call.settings, rules) for side in variants)
         sides = [_compare(first, other) for other in others]
         reference = first.label

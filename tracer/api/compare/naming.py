@@ -41,7 +41,6 @@ from tracer.exporters import frameworks, subject
 from tracer.exporters.records import draw, exporter_of, input_specs
 from tracer.graph.model import Model
 from tracer.inputs.feedset import npz_members, read_arrays
-from tracer.inputs.request import on_sizes_that_run
 from tracer.records import environment
 from tracer.records.trace import Trace
 from tracer.storage import trace_file
@@ -238,11 +237,7 @@ def shared_inputs(sides: Sequence[NamedSide], settings: SideSettings) -> Arrays 
                     "Leave it out.",
                 )
     if models:
-        first, request = models[0], models[0].request(settings)
-        feedset = request.feeds()
-        if feedset.chosen:
-            feedset, _ = on_sizes_that_run(request, lambda feeds: first.tensors(feeds, settings))
-        return list(feedset.feeds.values())
+        return list(models[0].feeds_that_run(settings).feeds.values())
     if all(isinstance(side, Recorded) for side in sides):
         return None
     if settings.inputs is not None:

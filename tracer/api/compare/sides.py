@@ -154,6 +154,13 @@ class OnnxSide:
         feeds = self.feeds or settings.inputs
         return request_for(self.source, self.model, batch, dims, feeds, settings.seed)
 
+    def feeds_that_run(self, settings: SideSettings) -> FeedSet:
+        """Returns inputs, random ones at the first sizes that it takes."""
+        request = self.request(settings)
+        if (feedset := request.feeds()).chosen:
+            feedset, _ = on_sizes_that_run(request, lambda feeds: self.tensors(feeds, settings))
+        return feedset
+
     def tensors(self, feedset: FeedSet, settings: SideSettings) -> Tensors:
         """Returns the outputs, and all tensors, of one inference."""
         executor = registry.find_tensors(self.executor)

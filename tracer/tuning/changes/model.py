@@ -1,5 +1,6 @@
 """Another model or other inputs: fused, folded, of a newer opset or fewer bits, a larger batch."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -73,8 +74,8 @@ def _fusions(setup: Setup, value: str) -> Setup:
 @change(
     "fusions", "rounding", 5, lambda findings: _KINDS, _fusions,
     command=lambda setup, value, model: (
-        f"python -m onnxruntime.transformers.optimizer --input {model} --output tuned.onnx "
-        f"--model_type {value} --opt_level 0"
+        f"python -m onnxruntime.transformers.optimizer --input {shlex.quote(model)} "
+        f"--output tuned.onnx --model_type {value} --opt_level 0"
     ),
 )  # fmt: skip
 def _why_fusions(findings: Findings) -> str | None:
@@ -102,7 +103,7 @@ def _opset(setup: Setup, value: str) -> Setup:
 @change(
     "opset", "rounding", 0, one_form(str(_OPSET)), _opset,
     command=lambda setup, value, model: (
-        f'onnx.save(onnx.version_converter.convert_version(onnx.load("{model}"), {value}), '
+        f'onnx.save(onnx.version_converter.convert_version(onnx.load({model!r}), {value}), '
         '"tuned.onnx")'
     ),
 )  # fmt: skip
@@ -123,7 +124,7 @@ def _unlisted_weights(setup: Setup, value: str) -> Setup:
 @change(
     "unlisted_weights", "rounding", 1, one_form("all"), _unlisted_weights,
     command=lambda setup, value, model: (
-        f"python -m onnxruntime.tools.remove_initializer_from_input --input {model} "
+        f"python -m onnxruntime.tools.remove_initializer_from_input --input {shlex.quote(model)} "
         "--output tuned.onnx"
     ),
 )  # fmt: skip
@@ -203,8 +204,11 @@ def _folding(setup: Setup, value: str) -> Setup:
 
 @change(
     "folding", "exact", 31, one_form("shapes"), _folding,
-    command=lambda setup, value, model: f"tracer tune {model} --apply folding={value} " + "".join(
-        f"--dim {name}={size} " for name, size in setup.open_dims.items()) + "-o tuned.onnx",
+    command=lambda setup, value, model: shlex.join((
+        "tracer", "tune", model, "--apply", f"folding={value}",
+        *(w for name, n in setup.open_dims.items() for w in ("--dim", f"{name}={n}")),
+        "-o", "tuned.onnx",
+    )),
 )  # fmt: skip
 def _why_folding(findings: Findings) -> str | None:
     """Shapes that the graph computes are replaced by constants, for the sizes of these inputs."""
@@ -272,7 +276,7 @@ def _dynamic(setup: Setup, value: str) -> Setup:
     lambda findings: ["uint8" if findings.machine.saturates else "int8"],
     _dynamic,
     command=lambda setup, value, model: (
-        f'onnxruntime.quantization.quantize_dynamic("{model}", "tuned.onnx", '
+        f'onnxruntime.quantization.quantize_dynamic({model!r}, "tuned.onnx", '
         f"weight_type=QuantType.{_DYNAMIC_TYPES[value]})"
     ),
 )
@@ -325,12 +329,12 @@ def _static(setup: Setup, value: str) -> Setup:
 
 def _static_command(setup: Setup, value: str, model: str) -> str:
     if value == NARROWED:
-        return f"tracer narrow {model} --for {PAIRS} --data inputs.npz -o tuned.onnx"
+        return f"tracer narrow {shlex.quote(model)} --for {PAIRS} --data inputs.npz -o tuned.onnx"
     activations, weights = _STATIC_TYPES[value]
     symmetric = " --symmetric" if activations == "int8" else ""
     return (
-        f"tracer quantize {model} --calibrate inputs.npz --activation-type {activations} "
-        f"--weight-type {weights}{symmetric} -o tuned.onnx"
+        f"tracer quantize {shlex.quote(model)} --calibrate inputs.npz "
+        f"--activation-type {activations} --weight-type {weights}{symmetric} -o tuned.onnx"
     )
 
 
@@ -365,8 +369,8 @@ def _weights(setup: Setup, value: str) -> Setup:
     lambda findings: ["level 4", "level 0"],
     _weights,
     command=lambda setup, value, model: (
-        f"tracer quantize {model} --weights 4 --accuracy-level {value.removeprefix('level ')} "
-        "-o tuned.onnx"
+        f"tracer quantize {shlex.quote(model)} --weights 4 "
+        f"--accuracy-level {value.removeprefix('level ')} -o tuned.onnx"
     ),
 )
 def _why_weights_4bit(findings: Findings) -> str | None:
