@@ -20,6 +20,7 @@ import onnx
 from onnx import external_data_helper
 from onnx.numpy_helper import to_array
 
+from tracer.containment import memory
 from tracer.errors import InputError, UsageError
 from tracer.graph import tensor_type
 from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, graphs, node_protos
@@ -45,6 +46,8 @@ _LARGE = 1 << 30
 """Bytes of weights that are held once at a time, and not in protobufs, which end at 2 GB."""
 _A_CORE = 64 << 20
 """Bytes for each processor: stacks of the threads of all sessions."""
+_PART = 4
+"""What is left of the memory ÷ what any model may take: some make their weights from nothing."""
 
 
 def initializers(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
@@ -306,7 +309,8 @@ def memory_of_values(given: int) -> int:
 
 def memory_of_runtime(given: int) -> int:
     """Returns the bytes that a runtime may take for so many `given_bytes`."""
-    return _RUNTIME + _A_CORE * (os.cpu_count() or 1) + _PROPORTION * given
+    least = max(_RUNTIME + _A_CORE * (os.cpu_count() or 1), (memory.room_bytes() or 0) // _PART)
+    return least + _PROPORTION * given
 
 
 def given_bytes(model: Model, feeds: Iterable[object]) -> int:

@@ -205,7 +205,7 @@ def test_a_block_takes_less_than_the_default_but_not_than_what_was_asked_for():
 _PROFILE = """
 import sys
 from tracer.graph import stored_weights
-stored_weights._RUNTIME, stored_weights._A_CORE = 128 << 20, 0
+stored_weights._RUNTIME, stored_weights._A_CORE, stored_weights._PART = 128 << 20, 0, 1 << 20
 from tracer.__main__ import main
 sys.exit(main())
 """
