@@ -156,11 +156,12 @@ def _size(step: Any, rows: int, columns: int, bits: int) -> tuple[int, int]:
     loads = step.code is kernels.NOTHING.code  # beside other instructions they take no time
     sizes: list[tuple[int, int]] = []
     for vectors in (1, 2, 4, 8):  # few sizes: each is compiled
-        room = kernels.ROOM // (vectors * (1 + step.states))
-        most = min(room, rows, kernels.MOST_ROWS)
-        if most:
-            even = -(-rows // -(-rows // most))  # of equal height
-            sizes += [(most, vectors), (even, vectors)]
+        most = min(kernels.ROOM // (vectors * (1 + step.states)), kernels.MOST_ROWS)
+        if loads and bits == 64:  # products of all heights, most of them in one fit of weights
+            sizes += [(most, vectors)]
+        elif most:
+            even = -(-rows // -(-rows // min(most, rows)))  # of equal height
+            sizes += [(min(most, rows), vectors), (even, vectors)]
 
     def cost(size: tuple[int, int]) -> float:
         """Cycles of all tiles: steps of the multiply-adds, and a part of the loads."""
