@@ -164,3 +164,24 @@ def test_nodes_of_several_outputs_count_once_and_infinities_differ_by_nothing(tm
     assert side.is_equal
     assert side.nodes == 5
     assert side.outputs[0].largest == 0
+
+
+IN_A_BODY_OF_A_BODY = """<ir_version: 9, opset_import: ["": 17]>
+g (float[2, 3] x, bool a, bool b) => (float[2, 3] y) {
+    y = If (a) <then_branch = first () => (float[2, 3] t) {
+            t = If (b) <then_branch = second () => (float[2, 3] u) {
+                    c = Constant<value = float[3] {1, 2, 3}>()
+                    u = Add(x, c)
+                }, else_branch = third () => (float[2, 3] v) { v = Exp(x) }>
+        }, else_branch = fourth () => (float[2, 3] e) { e = Neg(x) }>
+}"""
+
+
+def test_constants_of_bodies_in_bodies_are_replayed_and_confirmed():
+    """onnxruntime saves them twice without optimisation, and would not load that graph itself."""
+    model = onnx.parser.parse_model(IN_A_BODY_OF_A_BODY)
+    feeds = {"x": np.ones((2, 3), np.float32), "a": np.array(True), "b": np.array(True)}
+    replayed = tracer.replay(model, optimization="none", inputs=feeds, in_process=True)
+    assert replayed.equal == len(replayed.kernels) == 1
+    found = tracer.fusions(model, optimization="none", inputs=feeds, in_process=True)
+    assert set(found.to_pandas()["values"].dropna()) == {"confirmed"}

@@ -64,7 +64,7 @@ class SavedGraph:
             )
         with TemporaryFolder() as folder:
             sessions.Factory.of(model, settings).save_on_cpu(folder / _SAVED, divided=False)
-            proto = onnx.load(folder / _SAVED)
+            proto = kernel_nodes.saved_proto(folder / _SAVED, with_weights=True)
         outputs = tuple(value.name for value in proto.graph.output)
         constants = {each.name: numpy_helper.to_array(each) for each in proto.graph.initializer}
         sparse = proto.graph.sparse_initializer

@@ -101,7 +101,7 @@ def runner_of_saved(
     Raises ModelError for a graph that onnxruntime saves and does not load again; the function
     raises InputError for feeds that it does not run on.
     """
-    proto = onnx.load(path, load_external_data=False)
+    proto = kernel_nodes.saved_proto(path)
     shift_int8_weights(proto, path.parent)
     weights = {weight.name for weight in proto.graph.initializer}
     for value in list(proto.graph.input):

@@ -17,12 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import onnx
-
 from tracer.accumulators.engine.tensor_scales import TensorScales
 from tracer.containment.activity import Progress
 from tracer.errors import TracerError
-from tracer.executors.onnxruntime import all_outputs
+from tracer.executors.onnxruntime import all_outputs, kernel_nodes
 from tracer.executors.settings import OrtSettings
 from tracer.graph import stored_weights
 from tracer.graph.model import Model, Node
@@ -55,7 +53,7 @@ def evidence(
     `settings` have the threads, and libraries of operators, which onnxruntime computes on both
     sides. Raises the errors of onnxruntime and of the interpreter.
     """
-    proto = onnx.load(saved, load_external_data=False)
+    proto = kernel_nodes.saved_proto(saved)
     graph = Model.of(proto, saved)
     optimized = _tensors_of_optimized(model, graph, inputs, settings)
     register = settings.register

@@ -23,7 +23,14 @@ from typing import Any, TypeAlias
 import onnx
 
 from tracer.executors.onnxruntime.profile_events import Label
-from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, Node, encoded, node_protos
+from tracer.graph.model import (
+    IR_WITH_UNLISTED_WEIGHTS,
+    Model,
+    Node,
+    encoded,
+    graphs,
+    node_protos,
+)
 from tracer.records import environment
 from tracer.records.trace import Kernel
 from tracer.support.types import FloatArray
@@ -44,6 +51,20 @@ _NAMED = 8
 """Nodes that a note names."""
 
 
+def saved_proto(path: Path, with_weights: bool = False) -> onnx.ModelProto:
+    """Returns a graph that onnxruntime saved.
+
+    With its weights in a file of their own, it saves constants of bodies in bodies both as nodes
+    and as stored values, and would not load them: the nodes are left out.
+    """
+    proto = onnx.load(path, load_external_data=with_weights)
+    for graph in graphs(proto.graph):
+        stored = {tensor.name for tensor in graph.initializer}
+        for node in [each for each in graph.node if stored.intersection(each.output)]:
+            graph.node.remove(node)
+    return proto
+
+
 @dataclass(frozen=True)
 class SavedNodes:
     """The nodes of the saved graph; their order in the file is the order in which they run.
@@ -59,7 +80,7 @@ class SavedNodes:
     @classmethod
     def read(cls, path: Path, elsewhere: bool = False) -> "SavedNodes":
         """Reads the saved graph without its weights."""
-        proto = onnx.load(path, load_external_data=False)
+        proto = saved_proto(path)
         return cls(Model.of(proto, path).nodes, elsewhere=elsewhere)
 
     @property

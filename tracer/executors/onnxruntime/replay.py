@@ -167,7 +167,7 @@ def cut_kernels(
 
     None stands for a kernel with a body or inside one, or of element types that numpy lacks.
     """
-    proto = onnx.load(saved, load_external_data=False)
+    proto = kernel_nodes.saved_proto(saved)
     model = Model.of(proto, saved, model.name)
     makers = {name: node for node in proto.graph.node for name in node.output if name}
     nodes = []

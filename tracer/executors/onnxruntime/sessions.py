@@ -365,7 +365,7 @@ def optimize(model: Model, settings: OrtSettings, folder: Path) -> onnx.ModelPro
     Raises the errors of a session.
     """
     Factory.of(model, settings).open(optimized=folder / FILE)
-    proto = onnx.load(folder / FILE, load_external_data=False)
+    proto = kernel_nodes.saved_proto(folder / FILE)
     # folding adds weights to the inputs, and makes others needless
     kernel_nodes.list_inputs(proto, {value.name for value in model.inputs})
     # from names that are safe for onnxruntime to keys
