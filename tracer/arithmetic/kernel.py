@@ -14,7 +14,7 @@ import onnxruntime as ort
 from onnx import helper, numpy_helper
 
 from tracer.errors import TracerError
-from tracer.executors.onnxruntime import sessions
+from tracer.executors.onnxruntime import feeding, sessions
 from tracer.graph.loading import open_model
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.operators import registry_of
@@ -106,13 +106,17 @@ class Kernel:
         """
         feeds = {name: np.asarray(inputs[name], order="C") for name in self.inputs}
         try:
-            outputs: list[Array] = self._session.run(None, feeds)
+            ends = [*self._session.get_inputs(), *self._session.get_outputs()]
+            if any(feeding.FOREIGN.fullmatch(each.type) for each in ends):
+                outputs = feeding.runner(open_model(self.model()), self._session, feeds)()
+            else:
+                outputs = self._session.run(None, feeds)
         except Exception as error:
-            if not sessions.is_onnxruntimes(error):
+            if not sessions.is_onnxruntimes(error) and not isinstance(error, TracerError):
                 raise
             message = " ".join(str(error).split())
             raise NotKnown(f"onnxruntime refuses random inputs: {message}") from error
-        return outputs
+        return [feeding.as_array(output) for output in outputs]
 
     def draw(
         self, random: np.random.Generator, turn: int = 0, scale: float = 1

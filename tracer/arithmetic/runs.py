@@ -374,7 +374,8 @@ def outputs_of(model: Model, settings: OrtSettings) -> Callable[[Feeds], dict[st
 
     def run(feeds: Feeds) -> dict[str, Any]:
         with sessions.running(model):
-            return dict(zip(names, feeding.runner(model, session, feeds)(), strict=True))
+            outputs = map(feeding.as_array, feeding.runner(model, session, feeds)())
+            return dict(zip(names, outputs, strict=True))
 
     return run
 
