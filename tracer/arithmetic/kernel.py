@@ -164,7 +164,7 @@ class Kernel:
         for name, x in drawn.items():
             if x.dtype not in _FLOATS or not x.size or (are_few and x.size < largest):
                 continue
-            limits, is_some = np.finfo(x.dtype), random.random(x.shape) < 0.12
+            limits, is_some = np.finfo(x.dtype), random.random(x.shape) < random.random() ** 2
             if are_few:
                 is_some = random.random(x.shape) < 2 / x.size
             power = limits.maxexp - 4 if kind == "huge numbers" else limits.minexp - 6
@@ -173,6 +173,10 @@ class Kernel:
                 drawn[name] = np.where(is_some, np.nan, x).astype(x.dtype)
             elif kind == "infinities":
                 drawn[name] = np.where(is_some, np.copysign(np.inf, x), x).astype(x.dtype)
+            elif kind == "-0":
+                drawn[name] = np.where(is_some | (not are_few), np.copysign(0, x), x).astype(
+                    x.dtype
+                )
             else:
                 drawn[name] = np.ldexp(x, np.asarray(powers, int))
         return drawn
@@ -258,7 +262,7 @@ class Kernel:
         return self.node.input[position] if position < len(self.node.input) else ""
 
 
-KINDS_OF_NUMBERS = ("NaN", "infinities", "huge numbers", "tiny numbers")
+KINDS_OF_NUMBERS = ("NaN", "infinities", "huge numbers", "tiny numbers", "-0")
 """Numbers that normal ones do not stand for: a rule may fail with them alone."""
 _MOST_TURNS, _LEAST_OF_KIND = 24, 600
 """Runs with one of them; results of the smallest output that are enough after two runs."""
@@ -317,7 +321,7 @@ def reveal(replay: Replay, kernel: Kernel) -> Rule:
     for rule in replay.candidates(kernel):
         share = share_of_equal(replay, kernel, rule)
         if share == 1:
-            fails = _failing_numbers(replay, kernel, rule)
+            fails = failing_numbers(replay, kernel, rule)
             equal.append(msgspec.structs.replace(rule, fails=fails))
             if not fails:
                 break
@@ -370,13 +374,12 @@ def _count_telling(results: Array) -> int:
     return 0 if is_one and results.size > 1 else inside.size
 
 
-def _failing_numbers(replay: Replay, kernel: Kernel, rule: Rule) -> tuple[str, ...]:
+def failing_numbers(replay: Replay, kernel: Kernel, rule: Rule) -> tuple[str, ...]:
     """Returns the kinds of numbers with which a rule has not all bits of a kernel."""
-    if not any(dtype in _FLOATS for dtype, _ in kernel.inputs.values()):
-        return ()
     random, seen = np.random.default_rng(1), dict.fromkeys(KINDS_OF_NUMBERS, 0)
     fails = dict.fromkeys(_UNTESTED.get(kernel.op_type, ()))
-    for turn, kind in product(range(_MOST_TURNS), KINDS_OF_NUMBERS):
+    has_floats = any(dtype in _FLOATS for dtype, _ in kernel.inputs.values())
+    for turn, kind in product(range(_MOST_TURNS * has_floats), KINDS_OF_NUMBERS):
         if kind in fails or (turn > 1 and seen[kind] >= _LEAST_OF_KIND):
             continue
         inputs = kernel.draw_numbers(random, kind, turn % 2 == 1)
@@ -401,7 +404,10 @@ def kinds_of_numbers(values: Iterable[Any]) -> list[str]:
             size, limits = np.abs(each), np.finfo(each.dtype)
             is_huge = size > np.cbrt(limits.max)  # sums of powers and of products may overflow
             is_tiny = (size < np.sqrt(limits.smallest_subnormal)) & (size > 0)  # or vanish
-            masks = (np.isnan(size), np.isinf(size), is_huge & (size < np.inf), is_tiny)
+            is_minus_zero = (size == 0) & np.signbit(each)
+            masks = (
+                np.isnan(size), np.isinf(size), is_huge & (size < np.inf), is_tiny, is_minus_zero
+            )  # fmt: skip
             for kind, mask in zip(KINDS_OF_NUMBERS, masks, strict=True):
                 kinds[kind] |= bool(mask.any())
     return [kind for kind, is_there in kinds.items() if is_there]
