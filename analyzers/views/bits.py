@@ -248,5 +248,12 @@ _COLUMNS = (
         2,
     ),
     Column("ulp", "ulps", _ulps, 3),
-    Column("rule", "rule", lambda row: row["rule"] or "not known", 4, is_name=True, cut="end"),
+    Column(
+        "rule",
+        "rule",
+        lambda row: row["rule"] or f"not known: {row['reason']}",
+        4,
+        is_name=True,
+        cut="end",
+    ),
 )

@@ -64,3 +64,16 @@ def test_what_is_not_known_of_a_layer_is_named_alone():
     kernel = Kernel(node, {"x": (FLOAT, (4, 1, 3))}, stored, {"": 17})
     with pytest.raises(NotKnown, match="a layer with activation_alpha is not known"):
         reveal(replay_of("", "RNN"), kernel)
+
+
+@pytest.mark.parametrize(("steps", "size"), [(4, 17), (1, 17), (3, 5)])
+def test_the_last_columns_of_one_row_have_an_order_of_their_own(steps, size):
+    draw = np.random.default_rng(0).standard_normal
+    shapes = {"w": (1, size, 10), "r": (1, size, size), "b": (1, 2 * size)}
+    stored = {name: draw(shape, np.float32) for name, shape in shapes.items()}
+    node = helper.make_node("RNN", ["x", *stored], ["y"], hidden_size=size)
+    kernel = Kernel(node, {"x": (FLOAT, (steps, 1, 10))}, stored, {"": 17}, 1)
+    replay, drawn = replay_of("", "RNN"), {"x": draw((steps, 1, 10), np.float32)}
+    rule = reveal(replay, kernel)
+    assert rule.text.count("columns") == 2
+    assert are_equal(kernel.run(drawn)[0], replay.replay(kernel, rule.facts, drawn)[0]).all()

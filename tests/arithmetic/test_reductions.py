@@ -174,3 +174,29 @@ def test_a_rule_that_does_not_fit_is_quoted_in_the_reason():
     kernel = Kernel(node, {"x": (FLOAT, (2, 3, 5, 7))}, {}, {"": 13})
     with pytest.raises(NotKnown, match=r"no rule fits; by '.*', [\d.]+% of results are equal"):
         reveal(replay_of("", node.op_type), kernel)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "constants"),
+    [
+        ("Mul", [np.zeros(1, np.float32)]),
+        ("QuantizeLinear", [np.array(1e-30, np.float32), np.array(128, np.uint8)]),
+        ("QuantizeLinear", [np.array(1e30, np.float32), np.array(128, np.uint8)]),
+    ],
+)
+def test_results_that_never_vary_prove_no_rule(op_type, constants):
+    stored = {f"w{place}": value for place, value in enumerate(constants)}
+    node = helper.make_node(op_type, ["x", *stored], ["y"])
+    kernel = Kernel(node, {"x": (FLOAT, (60, 70))}, stored, {"": 17}, 1)
+    with pytest.raises(NotKnown, match="proves no rule"):
+        reveal(replay_of("", op_type), kernel)
+
+
+def test_a_product_is_verified_on_numbers_whose_product_does_not_vanish():
+    """Of 1,155 normal numbers it is 0 in any order."""
+    node = helper.make_node("ReduceProd", ["x"], ["y"], axes=[0, 1])
+    kernel = Kernel(node, {"x": (FLOAT, (33, 35))}, {}, {"": 17}, 1)
+    x = 1.887 * np.random.default_rng(2).standard_normal((33, 35)).astype(np.float32)
+    assert kernel.run({"x": x})[0] != np.multiply.reduce(x.ravel())
+    with pytest.raises(NotKnown, match="no rule fits"):
+        reveal(replay_of("", "ReduceProd"), kernel)

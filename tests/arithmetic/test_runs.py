@@ -185,3 +185,59 @@ def test_constants_of_bodies_in_bodies_are_replayed_and_confirmed():
     assert replayed.equal == len(replayed.kernels) == 1
     found = tracer.fusions(model, optimization="none", inputs=feeds, in_process=True)
     assert set(found.to_pandas()["values"].dropna()) == {"confirmed"}
+
+
+NUMBERS = {
+    "ordinary": lambda x: x,
+    "NaN": lambda x: np.where(x > 1, np.nan, x),
+    "infinities": lambda x: np.where(x > 1, np.inf, x),
+    "huge numbers": lambda x: x * 1e37,
+    "tiny numbers": lambda x: x * 1e-40,
+}
+NODES = {
+    "TopK": "(float[7, 31] x) => (float[7, 5] y)"
+    " { k = Constant <value_ints = [5]> () y, at = TopK(x, k) }",
+    "ArgMax": "(float[7, 31] x) => (int64[7, 1] y) { y = ArgMax <axis = 1> (x) }",
+    "Hardmax": "(float[7, 31] x) => (float[7, 31] y) { y = Hardmax(x) }",
+    "MaxPool": "(float[1, 2, 9, 9] x) => (float[1, 2, 7, 7] y, int64[1, 2, 7, 7] at)"
+    " { y, at = MaxPool <kernel_shape = [3, 3]> (x) }",
+    "DynamicQuantizeLinear": "(float[7, 31] x) => (uint8[7, 31] y, float s, uint8 z)"
+    " { y, s, z = DynamicQuantizeLinear(x) }",
+    "DFT": "(float[2, 16, 1] x) => (float[2, 16, 2] y) { y = DFT <axis = 1> (x) }",
+    "GridSample": "(float[1, 2, 6, 6] x) => (float[1, 2, 6, 3] y) {"
+    " s = Constant <value_ints = [1, 6, 6, 2]> () g = Reshape(x, s) y = GridSample(x, g) }",
+    "Einsum": '(float[13] x) => (float[13, 13] y) { y = Einsum <equation = "i,j->ij"> (x, x) }',
+}
+NOT_KNOWN = {
+    "TopK": ("NaN",),
+    "Hardmax": ("NaN",),
+    "DynamicQuantizeLinear": ("NaN",),
+    "DFT": ("infinities",),
+    "GridSample": ("NaN", "infinities", "huge numbers"),
+}
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+@pytest.mark.parametrize("name", NODES)
+def test_no_rule_is_claimed_for_numbers_that_it_fails_with(tmp_path, name, kind):
+    text = NODES[name].removeprefix("(")
+    model = parse(f'<ir_version: 8, opset_import: ["" : 17]> net ({text}')
+    graph = runs.SavedGraph.of(model, OrtSettings(optimization="none", threads=1))
+    shape = [each.dim_value for each in model.graph.input[0].type.tensor_type.shape.dim]
+    x = np.random.default_rng(3).standard_normal(shape)
+    values = graph.runner(model)({"x": NUMBERS[kind](x).astype(np.float32)})
+    verdicts = list(runs.compare_kernels(graph, KnownRules(tmp_path).of, values))
+    for verdict in verdicts:
+        is_known = kind not in NOT_KNOWN.get(verdict.node.op_type, ())
+        assert verdict.is_equal or not is_known
+        assert (verdict.rule is not None) == is_known
+        assert is_known or kind in verdict.reason
+
+
+def test_types_that_numpy_lacks_have_rules(tmp_path):
+    model = parse("""<ir_version: 10, opset_import: ["" : 21]>
+        net (float[3, 40] x) => (bfloat16[3, 40] y, float8e4m3fn[3, 40] z, float[3, 40] back)
+        { y = Cast <to = 16> (x) z = Cast <to = 17> (x) back = Cast <to = 1> (y) }""")
+    verdicts, outputs = verdicts_of(model, KnownRules(tmp_path), "none")
+    assert [verdict.reason for verdict in verdicts] == ["", "", ""]
+    assert outputs == [True, True, True]

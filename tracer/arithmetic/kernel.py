@@ -1,9 +1,10 @@
 """A kernel of onnxruntime as a black box, one node of the graph that runs, and its rule."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from typing import Any, Protocol
 
 import msgspec
@@ -12,7 +13,8 @@ import onnx
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
-from tracer.executors.onnxruntime import sessions
+from tracer.errors import TracerError
+from tracer.executors.onnxruntime import feeding, sessions
 from tracer.graph.loading import open_model
 from tracer.interpreter.interpreter import Interpreter
 from tracer.interpreter.operators import registry_of
@@ -24,6 +26,7 @@ Inputs = Mapping[str, Array]
 _FATAL_ONLY = 4
 _IR_VERSION = 10
 _DENSE = 0.1
+_FLOATS = (np.float16, np.float32, np.float64)
 _SMALL = 16
 """Elements of constants that may choose how a kernel computes: axes, exponents, zero points."""
 
@@ -103,22 +106,29 @@ class Kernel:
         """
         feeds = {name: np.asarray(inputs[name], order="C") for name in self.inputs}
         try:
-            outputs: list[Array] = self._session.run(None, feeds)
+            ends = [*self._session.get_inputs(), *self._session.get_outputs()]
+            if any(feeding.FOREIGN.fullmatch(each.type) for each in ends):
+                outputs = feeding.runner(open_model(self.model()), self._session, feeds)()
+            else:
+                outputs = self._session.run(None, feeds)
         except Exception as error:
-            if not sessions.is_onnxruntimes(error):
+            if not sessions.is_onnxruntimes(error) and not isinstance(error, TracerError):
                 raise
             message = " ".join(str(error).split())
             raise NotKnown(f"onnxruntime refuses random inputs: {message}") from error
-        return outputs
+        return [feeding.as_array(output) for output in outputs]
 
-    def draw(self, random: np.random.Generator, turn: int = 0) -> dict[str, Array]:
+    def draw(
+        self, random: np.random.Generator, turn: int = 0, scale: float = 1
+    ) -> dict[str, Array]:
         """Returns random values of the computed inputs: floats are normal, integers from 0 to 99.
         Bytes are of their whole range; every third time the larger half is the largest: their sums
         may saturate.
 
         In turn, floats are drawn as they are, as a Relu leaves them, and with 9 of 10 at zero: sums
         of zeros alone tell what a sum begins with. Small integers fit any type, and most tables.
-        What is fixed stays, unless the kernel takes inputs of another shape.
+        What is fixed stays, unless the kernel takes inputs of another shape. `scale` multiplies
+        floats.
         """
         drawn = {}
         for name, (dtype, shape) in self.inputs.items():
@@ -135,12 +145,40 @@ class Kernel:
             elif dtype.kind in "iu":
                 values = random.integers(0, 100, shape)
             else:
-                values = random.standard_normal(shape)
+                values = random.standard_normal(shape) * scale
                 if turn % 3 == 1:
                     values = np.maximum(values, 0)
                 elif turn % 3 == 2:
                     values = values * (random.random(shape) < _DENSE)
             drawn[name] = values.astype(dtype)
+        return drawn
+
+    def draw_numbers(
+        self, random: np.random.Generator, kind: str, are_few: bool
+    ) -> dict[str, Array]:
+        """Returns random values with one of `KINDS_OF_NUMBERS`: some, or all, of the largest inputs
+        alone if they are few.
+        """
+        drawn = self.draw(random)
+        largest = max((x.size for x in drawn.values() if x.dtype in _FLOATS), default=0)
+        for name, x in drawn.items():
+            if x.dtype not in _FLOATS or not x.size or (are_few and x.size < largest):
+                continue
+            limits, is_some = np.finfo(x.dtype), random.random(x.shape) < random.random() ** 2
+            if are_few:
+                is_some = random.random(x.shape) < 2 / x.size
+            power = limits.maxexp - 4 if kind == "huge numbers" else limits.minexp - 6
+            powers = np.ceil(power * random.random(x.shape)) if are_few else power
+            if kind == "NaN":
+                drawn[name] = np.where(is_some, np.nan, x).astype(x.dtype)
+            elif kind == "infinities":
+                drawn[name] = np.where(is_some, np.copysign(np.inf, x), x).astype(x.dtype)
+            elif kind == "-0":
+                drawn[name] = np.where(is_some | (not are_few), np.copysign(0, x), x).astype(
+                    x.dtype
+                )
+            else:
+                drawn[name] = np.ldexp(x, np.asarray(powers, int))
         return drawn
 
     @cached_property
@@ -224,6 +262,17 @@ class Kernel:
         return self.node.input[position] if position < len(self.node.input) else ""
 
 
+KINDS_OF_NUMBERS = ("NaN", "infinities", "huge numbers", "tiny numbers", "-0")
+"""Numbers that normal ones do not stand for: a rule may fail with them alone."""
+_MOST_TURNS, _LEAST_OF_KIND = 24, 600
+"""Runs with one of them; results of the smallest output that are enough after two runs."""
+_UNTESTED = {
+    "TopK": ("NaN",),  # which have no order: onnxruntime may sort beyond the end
+    **dict.fromkeys(("MaxRoiPool", "Range", "RoiAlign", "CropAndResize"), KINDS_OF_NUMBERS),
+}
+"""Numbers that onnxruntime may crash with, or never end, where they are places or sizes."""
+_SCALES = (1.887, 2.0**4, 2.0**-4, 2.0**8, 2.0**-8, 2.0**16, 2.0**-16)
+"""Factors of floats, until results tell something; with the first, long products stay near 1."""
 Facts = Mapping[str, Any]
 LEAST_RESULTS = 10_000
 """Results with equal bits that a rule takes before it is claimed."""
@@ -234,11 +283,13 @@ _NEARLY = float(np.nextafter(1.0, 0))
 class Rule(msgspec.Struct, frozen=True):
     """How a kernel computes: `text` says it in a sentence, `facts` are what its replay needs.
 
-    `facts` are plain data (JSON), so that rules can be stored and sent to another machine.
+    `facts` are plain data (JSON), so that rules can be stored and sent to another machine. `fails`
+    are the kinds of numbers with which the replay has other bits.
     """
 
     text: str
     facts: dict[str, Any] = {}
+    fails: tuple[str, ...] = ()
 
 
 class NotKnown(Exception):  # noqa: N818 - no error: a result of looking
@@ -263,36 +314,110 @@ class Replay(Protocol):
 def reveal(replay: Replay, kernel: Kernel) -> Rule:
     """Returns the first candidate that equals the kernel in all bits of random results.
 
-    Raises NotKnown if none does: the message has the candidate with most equal results.
+    Of several, it is the one that fails with the fewest kinds of numbers. Raises NotKnown if none
+    is equal: the message has the candidate with most equal results.
     """
-    reason, most = "no rule fits", -1.0
+    reason, most, equal = "no rule fits", -1.0, list[Rule]()
     for rule in replay.candidates(kernel):
         share = share_of_equal(replay, kernel, rule)
         if share == 1:
-            return rule
-        if share > most:
+            fails = failing_numbers(replay, kernel, rule)
+            equal.append(msgspec.structs.replace(rule, fails=fails))
+            if not fails:
+                break
+        elif share > most:
             shown = f"{share:.1%}" if share < 0.999 else "nearly all"
             reason, most = f"no rule fits; by '{rule.text}', {shown} of results are equal", share
-    raise NotKnown(reason)
+    if not equal:
+        raise NotKnown(reason)
+    return min(equal, key=lambda rule: len(rule.fails))
 
 
 def share_of_equal(replay: Replay, kernel: Kernel, rule: Rule) -> float:
     """Returns the share of equal results on random inputs, of 10,000 if all are equal so far.
 
-    Replay and kernel run in turns; the first run that differs is the last.
+    Replay and kernel run in turns; the first run that differs is the last. Raises NotKnown where
+    all results are trivial.
     """
-    random, seen = np.random.default_rng(0), 0
+    random, seen, scales, scale = np.random.default_rng(0), 0, iter(_SCALES), 1.0
     for turn in range(_MOST_RUNS):
-        inputs = kernel.draw(random, turn)
-        outputs, replayed = parts(kernel.run(inputs)), replay.replay(kernel, rule.facts, inputs)
-        equal = [are_equal(*pair) for pair in zip(outputs, parts(replayed), strict=True)]
-        results = np.concatenate([each.ravel() for each in equal])
+        inputs = kernel.draw(random, turn, scale)
+        outputs, replayed = (
+            parts(kernel.run(inputs)),
+            parts(replay.replay(kernel, rule.facts, inputs)),
+        )
+        results = _equal_results(outputs, replayed)
         if not results.all():
             return min(float(np.mean(results)), _NEARLY)
-        seen += results.size
+        seen += sum(map(_count_telling, outputs))
         if seen >= LEAST_RESULTS or kernel.is_fixed or not results.size:
             break
+        if not seen and turn % 3 == 2 and (scale := next(scales, 0)) == 0:
+            raise NotKnown("all random results are 0, infinite or saturated, which proves no rule")
     return 1.0
+
+
+def _equal_results(outputs: list[Array], replayed: list[Array]) -> Array:
+    pairs = zip(outputs, replayed, strict=True)
+    return np.concatenate([are_equal(*pair).ravel() for pair in pairs])
+
+
+def _count_telling(results: Array) -> int:
+    """Returns how many results could have been others: floats and bytes that no limit sets."""
+    if results.dtype in _FLOATS:
+        return int(np.count_nonzero(np.isfinite(results) & (results != 0)))
+    if results.dtype not in (np.int8, np.uint8):
+        return results.size
+    limits = np.iinfo(results.dtype)
+    inside = results[(results > limits.min) & (results < limits.max)]
+    is_one = inside.size > 0 and inside.min() == inside.max()
+    return 0 if is_one and results.size > 1 else inside.size
+
+
+def failing_numbers(replay: Replay, kernel: Kernel, rule: Rule) -> tuple[str, ...]:
+    """Returns the kinds of numbers with which a rule has not all bits of a kernel."""
+    random, seen = np.random.default_rng(1), dict.fromkeys(KINDS_OF_NUMBERS, 0)
+    fails = dict.fromkeys(_UNTESTED.get(kernel.op_type, ()))
+    has_floats = any(dtype in _FLOATS for dtype, _ in kernel.inputs.values())
+    for turn, kind in product(range(_MOST_TURNS * has_floats), KINDS_OF_NUMBERS):
+        if kind in fails or (turn > 1 and seen[kind] >= _LEAST_OF_KIND):
+            continue
+        inputs = kernel.draw_numbers(random, kind, turn % 2 == 1)
+        results = _results_of_numbers(replay, kernel, rule, inputs)
+        if results is None:
+            fails[kind] = None
+        else:
+            seen[kind] += results
+    return tuple(fails)
+
+
+def _results_of_numbers(replay: Replay, kernel: Kernel, rule: Rule, inputs: Inputs) -> int | None:
+    """Returns how many results the smallest output has; None where one differs, or none is."""
+    try:
+        with np.errstate(all="ignore"):
+            replayed = parts(replay.replay(kernel, rule.facts, inputs))
+        outputs = parts(kernel.run(inputs))
+    except (NotKnown, TracerError, ValueError, LookupError, ArithmeticError):
+        return None  # the rule is for other numbers, or onnxruntime refuses these
+    is_equal = _equal_results(outputs, replayed).all()
+    return min(output.size for output in outputs) if is_equal else None
+
+
+def kinds_of_numbers(values: Iterable[Any]) -> list[str]:
+    """Returns which of `KINDS_OF_NUMBERS` are among arrays."""
+    kinds = dict.fromkeys(KINDS_OF_NUMBERS, False)
+    for each in values:
+        if isinstance(each, np.ndarray) and each.dtype in _FLOATS:
+            size, limits = np.abs(each), np.finfo(each.dtype)
+            is_huge = size > np.cbrt(limits.max)  # sums of powers and of products may overflow
+            is_tiny = (size < np.sqrt(limits.smallest_subnormal)) & (size > 0)  # or vanish
+            is_minus_zero = (size == 0) & np.signbit(each)
+            masks = (
+                np.isnan(size), np.isinf(size), is_huge & (size < np.inf), is_tiny, is_minus_zero
+            )  # fmt: skip
+            for kind, mask in zip(KINDS_OF_NUMBERS, masks, strict=True):
+                kinds[kind] |= bool(mask.any())
+    return [kind for kind, is_there in kinds.items() if is_there]
 
 
 def parts(value: Any) -> list[Array]:

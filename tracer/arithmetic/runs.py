@@ -10,7 +10,15 @@ import onnx
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
-from tracer.arithmetic.kernel import Inputs, Kernel, NotKnown, Rule, are_equal, parts
+from tracer.arithmetic.kernel import (
+    Inputs,
+    Kernel,
+    NotKnown,
+    Rule,
+    are_equal,
+    kinds_of_numbers,
+    parts,
+)
 from tracer.arithmetic.replays import replay_of
 from tracer.errors import ModelError, TracerError
 from tracer.executors.onnxruntime import all_outputs, feeding, kernel_nodes, sessions
@@ -207,8 +215,11 @@ def replay_node(
     rule, reason = None, ""
     try:
         rule = rule_of(kernel)
+        among = kinds_of_numbers(kernel.values(values)) if rule.fails else []
+        if failing := [kind for kind in rule.fails if kind in among]:
+            raise NotKnown(f"'{rule.text}' does not hold with {' and '.join(failing)}")
     except NotKnown as unknown:
-        reason = str(unknown)
+        rule, reason = None, str(unknown)
     return rule, reason, replay(kernel, rule, {name: values[name] for name in kernel.inputs})
 
 
@@ -363,7 +374,8 @@ def outputs_of(model: Model, settings: OrtSettings) -> Callable[[Feeds], dict[st
 
     def run(feeds: Feeds) -> dict[str, Any]:
         with sessions.running(model):
-            return dict(zip(names, feeding.runner(model, session, feeds)(), strict=True))
+            outputs = map(feeding.as_array, feeding.runner(model, session, feeds)())
+            return dict(zip(names, outputs, strict=True))
 
     return run
 

@@ -65,6 +65,13 @@ def test_what_is_not_known_is_named(capfd, tmp_path):
     assert "(If): in its graphs, RandomUniformLike: " in " ".join(out.split())
 
 
+def test_the_row_of_a_kernel_says_why_its_rule_is_not_known(capfd, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "120")
+    onnx.save(onnx.parser.parse_model(BODY), tmp_path / "body.onnx")
+    _, out, _ = run(capfd, tmp_path / "body.onnx", "--optimization", "none")
+    assert "not known: in its graphs, RandomUniformLike: " in out
+
+
 @pytest.mark.parametrize("others", [("--against", "ort"), ("--by", "op"), ("--accumulator", "16")])
 def test_options_of_numpys_arithmetic_are_refused(capfd, others):
     code, out, err = run(capfd, LENET, *others)

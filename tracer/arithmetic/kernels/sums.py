@@ -62,13 +62,12 @@ def _fits(
 def _add_term(held: Any, factor: Any, values: Any, begins: bool, way: Any) -> None:
     """Adds products to registers that lie side by side, or begins them with the products."""
     is_fused, from_zero = way
-    if begins and from_zero:
+    if begins:
         for i in range(held.size):
-            held[i] = factor * values[i] + np.float32(0)
-    elif begins:
-        for i in range(held.size):
-            held[i] = factor * values[i]
-    elif is_fused:
+            held[i] = 0 if from_zero else factor * values[i]
+        if not from_zero:
+            return
+    if is_fused:  # of a negative product that vanishes, 0 + it is -0
         for i in range(held.size):
             held[i] = fused(factor, values[i], held[i])
     else:

@@ -7,13 +7,16 @@ before the state's product.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
+from onnx import helper
 
 from tracer.arithmetic import c_library, mlas
-from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule, share_of_equal
+from tracer.arithmetic.kernel import Facts, Inputs, Kernel, NotKnown, Rule, reveal, share_of_equal
+from tracer.arithmetic.replays import replay_of
 from tracer.arithmetic.replays.elementwise import relu
-from tracer.arithmetic.sums import orders_of_products, products
+from tracer.arithmetic.sums import Operands, orders_of_products, products, replay_regions
 from tracer.support.types import Array
 
 Function = Callable[[Array], Array]
@@ -77,12 +80,12 @@ class _Layer:
 
     def input_sums(self, x: Array) -> Array:
         """Returns the products of inputs (T, N, I) and W: (T, N, gates x H)."""
-        sums = products(self.facts["input"], x.reshape(-1, x.shape[-1]), self.w.T)
+        sums = _product(self.facts["input"], x.reshape(-1, x.shape[-1]), self.w.T)
         return sums.reshape(*x.shape[:2], -1)
 
     def with_state(self, state: Array, rows: slice, sums: Array) -> Array:
         """Returns `sums` with the product of a state (N, H) and rows of R added."""
-        return products(self.facts["state"], state, self.r[rows].T, sums)
+        return _product(self.facts["state"], state, self.r[rows].T, sums)
 
     def limit(self, sums: Array, bias: Array | None) -> Array:
         """Returns sums with their bias, limited to ± `clip`; NaN becomes `clip`."""
@@ -143,6 +146,27 @@ def _gru(layer: _Layer, sums: Array, states: Sequence[Array]) -> tuple[Array, ..
     return ((np.float32(1) - kept) * new + kept * hidden,)
 
 
+def _product(facts: Facts, a: Array, b: Array, sums: Array | None = None) -> Array:
+    if "cells" not in facts:
+        return products(facts, a, b, sums)
+    operands = Operands(a[None], b[None], None if sums is None else sums[None])
+    product: Array = replay_regions(facts, operands)[0]
+    return product
+
+
+def _orders_of_columns(kernel: Kernel, rows: int, weights: Array, sums: bool) -> Iterator[Rule]:
+    """Yields the rule of a product of an RNN, whose last columns may have orders of their own.
+
+    A Gemm of its shape, whose weights are not packed either, is the same product.
+    """
+    if kernel.op_type == "RNN":
+        columns, terms = weights.shape[1:]
+        shapes = [(rows, terms), (columns, terms), (rows, columns)][: 2 + sums]
+        inputs = {name: (np.dtype(np.float32), s) for name, s in zip("awc", shapes, strict=False)}
+        node = helper.make_node("Gemm", [*inputs], ["y"], transB=1)
+        yield reveal(replay_of("", "Gemm"), Kernel(node, inputs, {}, {"": 17}, kernel.threads))
+
+
 @dataclass(frozen=True)
 class _Recurrent:
     """An operator: its cell, the number of its states, and its functions where none are named."""
@@ -160,10 +184,12 @@ class _Recurrent:
             raise NotKnown(f"a layer with {' and '.join(unknown)} is not known")
         states = list(orders_of_products(r.shape[-1], True, False))
         without_state = kernel.with_constants({2: np.zeros_like(r)})
-        for rule in orders_of_products(w.shape[-1], False, False):
+        steps, batch = (kernel.shape(0) or ())[:2]
+        inputs = orders_of_products(w.shape[-1], False, False)
+        for rule in chain(inputs, _orders_of_columns(kernel, steps * batch, w, False)):
             facts = {"input": rule.facts, "state": states[0].facts}
             if share_of_equal(self, without_state, Rule(rule.text, facts)) == 1:
-                for state in states:
+                for state in chain(states, _orders_of_columns(kernel, batch, r, True)):
                     text = f"inputs: {rule.text}; states: {state.text}; then gates"
                     yield Rule(text, {"input": rule.facts, "state": state.facts})
                 return

@@ -69,7 +69,7 @@ _NO_CAPTURE = ("gpu_graph_id", "-1")
 A run with bound values looks the entry up, and without one onnxruntime 1.31 raises and catches an
 exception in each run: 29 µs, as much as all of a small model.
 """
-_FOREIGN = re.compile(r"tensor\((bfloat16|u?int[24]|float[48]e\w+)\)")
+FOREIGN = re.compile(r"tensor\((bfloat16|u?int[24]|float[48]e\w+)\)")
 """onnxruntime's names of the tensors that numpy has no element type for."""
 _REGISTERED = 2
 """`isbuiltin` of the element types of ml_dtypes; their kind is V, but f for float8_e5m2."""
@@ -93,7 +93,7 @@ def runner(model: Model, session: Any, feeds: Feeds) -> Callable[[], list[Any]]:
         sessions.find_crashing_node(model, lambda part: runner(model, part, feeds)())
     options = run_options()
     is_foreign = any(map(_is_foreign, feeds.values()))
-    gives_foreign = any(_FOREIGN.fullmatch(output.type) for output in session.get_outputs())
+    gives_foreign = any(FOREIGN.fullmatch(output.type) for output in session.get_outputs())
     if not is_foreign and (any(map(_is_text, feeds.values())) or not gives_foreign):
         arrays = dict(feeds)
         if len(arrays) > _MANY and _is_bindable(session):
@@ -270,7 +270,7 @@ def as_array(value: Any) -> Any:
         return dense
     if not isinstance(value, ort.OrtValue):
         return value
-    if value.device_name() != "cpu" or not _FOREIGN.fullmatch(value.data_type()):
+    if value.device_name() != "cpu" or not FOREIGN.fullmatch(value.data_type()):
         return value.numpy()
     element, shape = value.element_type(), value.shape()
     if 0 in shape:  # it has no address

@@ -179,10 +179,24 @@ def counts(size: Sequence[int], slid: Window, include_pad: bool) -> Array:
 
 
 def _indices(x: Array, slid: Window, lowest: Any, storage_order: int) -> Array:
-    """Returns the flat index in `x` of each window's first maximum; order 1 is column-major."""
+    """Returns the flat index in `x` of each window's first maximum; order 1 is column-major.
+
+    Of NaN, it is a window's first element alone that is kept, as onnxruntime compares.
+    """
     rank = len(slid.kernel)
-    view = np.moveaxis(patches(padded(x, slid, lowest), slid), range(2, 2 + rank), range(-rank, 0))
-    best = flat(view, 2 + rank, view.ndim).argmax(axis=-1)
+    ones = np.ones((1, 1, *x.shape[2:]), bool)
+    values, is_inside = (
+        flat(
+            np.moveaxis(patches(each, slid), range(2, 2 + rank), range(-rank, 0)),
+            -rank,
+            2 + 2 * rank,
+        )
+        for each in (padded(x, slid, lowest), padded(ones, slid, False))
+    )
+    best = (is_inside & (values == np.fmax.reduce(values, -1, keepdims=True))).argmax(-1)
+    first = np.broadcast_to(is_inside.argmax(-1), best.shape)
+    is_nan = np.isnan(np.take_along_axis(values, first[..., None], -1)[..., 0])
+    best = np.where(is_nan, first, best)
     inside = np.unravel_index(best, slid.kernel)
     places = np.zeros(best.shape, np.int64)
     size = x.shape[2:]

@@ -122,10 +122,9 @@ def dequantize_linear(
 @operator("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
     """Quantises to uint8; scale and zero point follow from the range of `x` and 0."""
-    low = min(x.min(initial=0), np.float32(0))
-    high = max(x.max(initial=0), np.float32(0))
+    low, high = (fold.reduce(x, None, initial=np.float32(0)) for fold in (np.fmin, np.fmax))
     scale = np.float32((high - low) / np.float32(255)) or np.float32(1)
-    zero = np.asarray(np.clip(np.rint(-low / scale), 0, 255), np.uint8)
+    zero = np.asarray(np.fmax(np.fmin(np.rint(-low / scale), 255), 0), np.uint8)
     return rounded(x / scale, zero, np.dtype(np.uint8)), np.asarray(scale), zero
 
 

@@ -100,8 +100,11 @@ for _name, _function in _FOLDS.items():
     operator(_name, since=_AXES_INPUT.get(_name, 18))(reduction(_function))
 
 
-def arg_extreme(find: Callable[..., Any]) -> Callable[..., Array]:
-    """Returns the operator of the index of an extreme along `axis`; the first or last of equals."""
+def arg_extreme(fold: Any) -> Callable[..., Array]:
+    """Returns the operator of the index of an extreme along `axis`; the first or last of equals.
+
+    Of NaN, it is the first element alone that is kept, as onnxruntime compares.
+    """
 
     def function(
         data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
@@ -110,10 +113,13 @@ def arg_extreme(find: Callable[..., Any]) -> Callable[..., Array]:
             indices = np.zeros([n for at, n in enumerate(data.shape) if at != axis % data.ndim])
             if indices.size:
                 raise ModelError(f"axis {axis} of {list(data.shape)} has no element")
-        elif select_last_index:
-            indices = data.shape[axis] - 1 - find(np.flip(data, axis), axis=axis)
         else:
-            indices = find(data, axis=axis)
+            is_extreme = data == fold.reduce(data, axis, keepdims=True)
+            if select_last_index:
+                indices = data.shape[axis] - 1 - np.flip(is_extreme, axis).argmax(axis)
+            else:
+                indices = is_extreme.argmax(axis)
+            indices = np.where(np.isnan(np.take(data, 0, axis)), 0, indices)
         indices = np.asarray(indices, np.int64)
         return np.expand_dims(indices, axis) if keepdims else indices
 
@@ -136,8 +142,8 @@ def running(ufunc: Any, neutral: int) -> Callable[..., Array]:
     return function
 
 
-operator("ArgMax")(arg_extreme(np.argmax))
-operator("ArgMin")(arg_extreme(np.argmin))
+operator("ArgMax")(arg_extreme(np.fmax))
+operator("ArgMin")(arg_extreme(np.fmin))
 operator("CumSum", since=11, copies=1)(running(np.add, 0))
 operator("CumProd", since=26, copies=1)(running(np.multiply, 1))
 
