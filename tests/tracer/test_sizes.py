@@ -310,6 +310,43 @@ def test_no_work_is_counted_at_sizes_that_no_runtime_takes(inputs, body, shapes)
     assert f"x[{','.join(map(str, shapes['x']))}]" in raised.value.what
 
 
+ONES = {
+    "square": (4, 3, 3, 3), "back": (3, 4, 3, 3), "matrix": (4, 3), "row": (4,), "w": (1, 6, 3),
+    "r": (1, 6, 2), "state": (1, 1, 2),
+}  # fmt: skip
+"""Weights of the nodes below."""
+
+
+@pytest.mark.parametrize(
+    ("shape", "body", "fits"),
+    [
+        ((1, 5, 8, 8), "y = Conv (x, square)", (1, 3, 8, 8)),
+        ((1, 5, 8, 8), "y = ConvTranspose (x, back)", (1, 3, 8, 8)),
+        ((1, 5, 4, 4), 'y = com.microsoft.FusedConv <activation="Relu"> (x, square)', (1, 3, 4, 4)),
+        ((1, 5), 'y = Einsum <equation = "ij,jk->ik"> (x, matrix)', (1, 4)),
+        ((2, 5), "y = com.microsoft.FusedMatMul <transB = 1> (x, matrix)", (2, 3)),
+        ((2, 5), "y = LayerNormalization (x, row)", (2, 4)),
+        ((2, 5), "y = SimplifiedLayerNormalization (x, row)", (2, 4)),
+        ((4, 1, 5), "y, h = GRU <hidden_size = 2> (x, w, r)", (4, 1, 3)),
+        ((4, 2, 3), "y, h = GRU <hidden_size = 2> (x, w, r, , , state)", (4, 1, 3)),
+    ],
+)  # fmt: skip
+def test_no_work_is_counted_of_operands_that_onnx_takes_and_no_runtime(shape, body, fits):
+    """A Conv of 5 channels by weights for 3 counted 3,888 MACs."""
+    weights = {name: np.ones(of, np.float32) for name, of in ONES.items() if name in body}
+    axes = ",".join("ABCD"[: len(shape)])
+    head = '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> '
+    proto = parse(f"{head} g (float[{axes}] x) => (float[] y) {{ {body} }}", **weights)
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    assert runs(proto, {"x": np.ones(fits, np.float32)})
+    assert tracer.count(proto, dims=dict(zip("ABCD", fits, strict=False)), in_process=True)
+    assert not runs(proto, {"x": np.ones(shape, np.float32)})
+    with pytest.raises(InputError, match=r"do not fit the operator or its attributes") as raised:
+        tracer.count(proto, dims=dict(zip("ABCD", shape, strict=False)), in_process=True)
+    assert f"x[{','.join(map(str, shape))}]" in raised.value.what
+    assert proto.graph.node[0].op_type in raised.value.what
+
+
 def test_commands_choose_alike_and_say_it_first():
     inputs, body, weights, _ = SHAPES["smaller"]
     proto = net(inputs, body, **weights)

@@ -201,12 +201,17 @@ def require_fit(model: Model, shapes: shape_inference.Shapes) -> None:
         return
     found = _MISFIT.search(str(shape_inference.Trial(model).failure(shapes)))
     if found and shape_inference.Trial(model).fits({}):
-        sized = ", ".join(f"{name}[{','.join(map(str, of))}]" for name, of in shapes.items())
         node = f" '{found['node']}'" if found["node"] else ""
-        raise InputError(
-            f"{model.name} does not fit the inputs {sized}: {found['op']}{node}: {found['why']}",
-            "Set other sizes with --batch or --dim; --run counts with the shapes of a run.",
-        )
+        raise misfit(model, shapes, f"{found['op']}{node}: {found['why']}")
+
+
+def misfit(model: Model, shapes: shape_inference.Shapes, why: str) -> InputError:
+    """Returns the error of inputs that make shapes contradict each other; `why` has the node."""
+    sized = ", ".join(f"{name}[{','.join(map(str, of))}]" for name, of in shapes.items())
+    return InputError(
+        f"{model.name} does not fit the inputs {sized}: {why}",
+        "Set other sizes with --batch, --dim, --prefill or --past; --run has the shapes of a run.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
