@@ -277,6 +277,22 @@ def test_the_open_size_of_a_cache_is_a_number_of_tokens(names):
     assert "(image)" not in chosen.notes[0]
 
 
+@pytest.mark.parametrize("axis", [2, -2])
+def test_what_new_tokens_are_joined_to_is_a_cache_under_any_name(axis):
+    inputs, weights = "int64[1,T] ids, float[1,2,P,4] pk", {"w": np.ones((9, 8), np.float32)}
+    body = f"""e = Gather (w, ids)  s = Constant <value_ints = [0, -1, 2, 4]> ()
+        h = Reshape (e, s)  k = Transpose <perm = [0, 2, 1, 3]> (h)
+        y = Concat <axis = {axis}> (pk, k)"""
+    proto = net(inputs, body, **weights)
+    shapes = choose(loading.from_proto(proto), None, {}).shapes
+    assert shapes == {"ids": (1, 128), "pk": (1, 2, 128, 4)}
+    assert runs(
+        proto, {n: np.zeros(of, [np.float32, np.int64][n == "ids"]) for n, of in shapes.items()}
+    )
+    image = net("float[1,3,H2,4] picture", "y = Concat <axis = 1> (picture, picture)")
+    assert choose(loading.from_proto(image), None, {}).shapes == {"picture": (1, 3, 224, 4)}
+
+
 def test_an_image_of_two_open_sizes_is_no_cache():
     proto = net("float[N,3,A,B] x", "y = Identity (x)")
     proto.graph.input[0].name = proto.graph.node[0].input[0] = "pixel_values"

@@ -425,8 +425,14 @@ def _usual_sizes(model: Model, declared: Declared, name: str, axis: int) -> Usua
     if kind.dtype.startswith(("int32", "int64", "bool")):
         return TOKENS if len(shape) <= 2 else OTHER
     opened = [at for at, dim in enumerate(shape) if at and not isinstance(dim, int)]
-    if len(shape) == 4 and opened in ([1], [2]) and axis in opened and _OF_CACHE.search(name):
-        return SEQUENCE
+    if len(shape) == 4 and opened in ([1], [2]) and axis in opened:
+        joined = [
+            (node.op_type, position, each.i % 4)
+            for node, position in demands.readers(model, ("", name))
+            for each in node.proto.attribute
+        ]
+        if _OF_CACHE.search(name) or joined == [("Concat", 0, axis)]:  # new tokens follow it
+            return SEQUENCE
     if len(shape) == 4:  # channels are first unless they are last
         is_last = shape[3] in _COLOURS and shape[1] not in _COLOURS
         return IMAGE if axis in ((1, 2) if is_last else (2, 3)) else CHANNELS
