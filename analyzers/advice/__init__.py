@@ -163,7 +163,7 @@ class Evidence:
         """
         if self.peaks is None:
             return None
-        read = self._read_bytes
+        read = self.read_bytes
         beyond = max(0.0, fewer * read - _MOST_CACHED) / max(1, read)
         products = self.rows[self.rows["macs"].fillna(0) > 0]
         integer = [k.name for k in self.run.kernels if arithmetic(k) == INT8]
@@ -187,7 +187,7 @@ class Evidence:
         return None if least.isna().any() else 1e6 * float(least.sum())
 
     @property
-    def _read_bytes(self) -> int:
+    def read_bytes(self) -> int:
         """The bytes of the weights and inputs that a run reads, each once."""
         made = {name for kernel in self.run.kernels for name in kernel.outputs}
         read = {

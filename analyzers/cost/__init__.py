@@ -45,14 +45,15 @@ class Cost:
     `table` is indexed by node key in the order of the model, with the columns `COLUMNS` (Int64)
     and `intensity` (Float64, flop per byte); a missing value is unknown. `parameters` are those of
     the model and their bytes, a shared weight once. `unknown` lists nodes of unknown work as
-    `key: reason`, `causes` sums up why, and `notes` are the assumptions. `repeats` are the
-    executions of each node in one run, by key. `has_open_shapes` tells whether the shape of a
-    tensor is among what is unknown: a run has it.
+    `key: reason`, `misfit` is the first whose inputs no run takes, `causes` sums up why, and
+    `notes` are the assumptions. `repeats` are the executions of each node in one run, by key.
+    `has_open_shapes` tells whether the shape of a tensor is among what is unknown: a run has it.
     """
 
     table: pd.DataFrame = field(repr=False)
     parameters: tuple[int | None, int | None]
     unknown: tuple[str, ...]
+    misfit: str | None
     causes: tuple[str, ...]
     notes: tuple[str, ...]
     repeats: Mapping[str, float] = field(repr=False)
@@ -79,6 +80,7 @@ class _Row:
     read: counting.Bytes
     written: counting.Bytes
     open: str | None = None
+    is_misfit: bool = False
 
 
 _Calls: TypeAlias = Sequence[tuple[float, _Row]]
@@ -118,6 +120,7 @@ def cost(
         if row.count is None
     }
     unknown = tuple(f"{key}: {reason}" for key, (reason, _) in reasons.items())
+    unfit = (f"{k}: {row.reason}" for k, calls in rows.items() for _, row in calls if row.is_misfit)
     every = parameters.united(weights.values())
     whole = parameters.size(every), parameters.nbytes(every)
     data = {
@@ -127,7 +130,8 @@ def cost(
     moved = table["bytes_read"] + table["bytes_written"]
     table["intensity"] = table["flops"] / moved.where(moved > 0)  # below 0: more than 64 bits
     has_open_shapes = any(name is not None for _, name in reasons.values())
-    return Cost(table, whole, unknown, _causes(typed, reasons), notes, repeats, has_open_shapes)
+    causes = _causes(typed, reasons)
+    return Cost(table, whole, unknown, next(unfit, None), causes, notes, repeats, has_open_shapes)
 
 
 def _rows_of_nodes(typed: TypedModel, repeats: Mapping[str, float]) -> dict[str, _Calls]:
@@ -178,12 +182,13 @@ def _row(op: counting.Operation, repeats: float) -> _Row:
         return _Row(None, f"{node.op_type}: {error}", read, written)
     except MemoryError:
         raise
-    except Exception:  # a rank, an attribute or a stored tensor that no operator allows
+    except Exception as error:  # a rank, an attribute or a stored tensor that no operator allows
         shapes = ", ".join(str(operand.known_shape) for operand in op.inputs())
         reason = (
             f"{node.op_type}: inputs of shapes {shapes} do not fit the operator or its attributes"
         )
-        return _Row(None, reason, read, written)
+        is_misfit = isinstance(error, counting.MisfitError)
+        return _Row(None, reason, read, written, is_misfit=is_misfit)
     if count.flops * repeats > counting.LARGEST:
         return _Row(None, f"{node.op_type}: the count does not fit in 64 bits", read, written)
     return _Row(count, "", read, written)

@@ -38,6 +38,16 @@ class UnknownShapeError(UnknownWorkError):
         self.tensor = tensor
 
 
+class MisfitError(Exception):
+    """Raised by a rule for inputs that no run takes together. Caught by `cost`."""
+
+
+def require(holds: bool) -> None:
+    """Raises MisfitError for inputs of which something that a runtime asks for does not hold."""
+    if not holds:
+        raise MisfitError
+
+
 @dataclass(frozen=True, slots=True)
 class Count:
     """Elementary operations, each counted once.

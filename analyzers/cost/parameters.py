@@ -458,8 +458,7 @@ def _is_mask(op: Operation, values: Array | None) -> bool:
     """
     if values is None or values.dtype.kind != "f" or not values.size:
         return False
-    squares = np.square(values, dtype=np.float64).mean(axis=-1)
-    if values.ndim > 1 and np.allclose(squares, 0.5, rtol=1e-3):
+    if values.ndim > 1 and np.allclose(np.square(values, dtype=np.float64).mean(-1), 0.5, 1e-3):
         return True
     if op.op_type in _JOINING:
         return bool((values == values.flat[0]).all())

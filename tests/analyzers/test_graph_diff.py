@@ -272,6 +272,33 @@ def test_other_inputs_are_refused(tmp_path):
         tracer.diff(path_of("lenet/lenet"), path_of("gpt/gpt"), in_process=True)
 
 
+def sized(size, activation, path):
+    """Two convolutions of an image of this size, with `activation` between them."""
+    net = Builder("sized", x=(1, 3, size, size))
+    net.node(activation, "middle", net.conv("a", "x", 3, 4))
+    onnx.save(net.model(net.conv("b", "middle", 4, 5)), path)
+    return path
+
+
+def test_models_whose_inputs_have_other_shapes_are_compared_by_structure(tmp_path):
+    """One input does not fit both: onnxruntime refused the second model."""
+    small = sized(8, "Relu", tmp_path / "small.onnx")
+    large = sized(12, "Relu", tmp_path / "large.onnx")
+    other = sized(12, "Tanh", tmp_path / "other.onnx")
+    same = tracer.diff(small, large, in_process=True)
+    assert len(same.same) == 5
+    assert [change.what for change in same.changes] == [
+        "input 'x': float32[1,3,8,8] → float32[1,3,12,12]"
+    ]
+    assert "dimension 2 is fixed at 12, not 8" in same.notes[0]
+    changed = tracer.diff(small, other, in_process=True)
+    assert [change.what for change in changed.changes][1:] == ["Relu → Tanh"]
+    values = {"x": np.zeros((1, 3, 8, 8), np.float32)}
+    np.savez(tmp_path / "x.npz", **values)
+    with pytest.raises(InputError, match="dimension 2"):
+        tracer.diff(small, large, inputs=tmp_path / "x.npz", in_process=True)
+
+
 def calibration_of(proto, folder):
     """A file of noise for each input of a model."""
     values, random_ = {}, np.random.default_rng(0)

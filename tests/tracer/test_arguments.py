@@ -237,3 +237,15 @@ def test_none_is_offered_once():
     word = Rule("'all', or None", lambda value: value in ("all", "None"))
     with pytest.raises(UsageError, match=r"Give 'all', or None, or None\.$"):
         check_arguments({"x": 1}, {"x": maybe(maybe(word))})
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (lambda: tracer.compare("a.onnx", "b.onnx"), "Without a name it takes: sides"),
+        (lambda: tracer.quantize("a.onnx", data="digits"), "Give calibrate=…"),  # it is --data
+    ],
+)
+def test_a_call_as_on_the_command_line_is_told_the_arguments_of_python(call, hint):
+    with pytest.raises(TypeError, match=hint):
+        call()

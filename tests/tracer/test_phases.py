@@ -295,6 +295,32 @@ def test_another_model_is_refused_by_what_it_lacks(which):
         recognise(open_model(proto))
 
 
+def test_no_work_is_counted_of_a_phase_that_no_runtime_takes():
+    """Positions are learned up to 6."""
+
+    def edit(graph):
+        at = next(at for at, node in enumerate(graph.node) if node.name == "embed")
+        positions = np.ones((1, 6, WIDTH), np.float32)
+        graph.initializer.append(onnx.numpy_helper.from_array(positions, "positions"))
+        added = onnx.helper.make_node("Add", ["words", "positions"], graph.node[at].output, "add")
+        graph.node[at].output[0] = "words"
+        graph.node.insert(at + 1, added)
+
+    proto = edited(edit)
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    feeds = {
+        each.name: np.ones((1, 8), np.int64)
+        if len(each.shape) == 2
+        else np.zeros((1, KV_HEADS, 0, SIZE), np.float32)
+        for each in session.get_inputs()
+    }
+    with pytest.raises(Exception, match="broadcast"):
+        session.run(None, feeds)
+    assert tracer.count(proto, prefill=6, in_process=True)
+    with pytest.raises(InputError, match=r"input_ids\[1,8\].*: Add 'add': Incompatible"):
+        tracer.count(proto, prefill=8, in_process=True)
+
+
 def test_sizes_that_the_model_fixes_are_told(file):
     with pytest.raises(InputError, match="the batch is 2, not 3"):
         tracer.count(grouped(batch=2), batch=3, prefill=4, in_process=True)

@@ -1,7 +1,9 @@
 from pathlib import Path
 
 import onnx
+import onnxruntime
 import pytest
+from onnx.parser import parse_model
 
 from tracer.graph.provenance import MODULE_KEY, SOURCE_KEY, module_of, source_of
 
@@ -41,6 +43,27 @@ def test_scopes_that_are_no_list_of_names_tell_nothing(scopes):
 )
 def test_exporters_leave_the_module_in_the_name(name, module):
     assert module_of(node(name)) == module
+
+
+def test_a_fusion_of_onnxruntime_is_no_module(tmp_path):
+    """It names a product that it scales /f2/MatMul/MatmulTransposeFusion//MatMulScaleFusion/."""
+    proto = parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[1,4,8] x, float[1,4,8] z) => (float[1,4,4] y) {
+            turned = Transpose <perm = [0, 2, 1]> (z)
+            product = MatMul (x, turned)
+            half = Constant <value_float = 0.5> ()
+            y = Mul (product, half)
+        }""")
+    for node in proto.graph.node:
+        node.name = f"/f2/{node.op_type}"
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    cpu = ["CPUExecutionProvider"]
+    onnxruntime.InferenceSession(proto.SerializeToString(), options, cpu)
+    (fused,) = onnx.load(tmp_path / "optimised.onnx").graph.node
+    assert fused.name.count("Fusion/") == 2
+    assert module_of(fused) == "f2"
 
 
 def test_our_own_metadata_comes_before_that_of_others():

@@ -277,6 +277,22 @@ def test_the_open_size_of_a_cache_is_a_number_of_tokens(names):
     assert "(image)" not in chosen.notes[0]
 
 
+@pytest.mark.parametrize("axis", [2, -2])
+def test_what_new_tokens_are_joined_to_is_a_cache_under_any_name(axis):
+    inputs, weights = "int64[1,T] ids, float[1,2,P,4] pk", {"w": np.ones((9, 8), np.float32)}
+    body = f"""e = Gather (w, ids)  s = Constant <value_ints = [0, -1, 2, 4]> ()
+        h = Reshape (e, s)  k = Transpose <perm = [0, 2, 1, 3]> (h)
+        y = Concat <axis = {axis}> (pk, k)"""
+    proto = net(inputs, body, **weights)
+    shapes = choose(loading.from_proto(proto), None, {}).shapes
+    assert shapes == {"ids": (1, 128), "pk": (1, 2, 128, 4)}
+    assert runs(
+        proto, {n: np.zeros(of, [np.float32, np.int64][n == "ids"]) for n, of in shapes.items()}
+    )
+    image = net("float[1,3,H2,4] picture", "y = Concat <axis = 1> (picture, picture)")
+    assert choose(loading.from_proto(image), None, {}).shapes == {"picture": (1, 3, 224, 4)}
+
+
 def test_an_image_of_two_open_sizes_is_no_cache():
     proto = net("float[N,3,A,B] x", "y = Identity (x)")
     proto.graph.input[0].name = proto.graph.node[0].input[0] = "pixel_values"
@@ -308,6 +324,43 @@ def test_no_work_is_counted_at_sizes_that_no_runtime_takes(inputs, body, shapes)
     with pytest.raises(InputError, match=body.split()[2]) as raised:
         tracer.count(proto, dims=sizes, in_process=True)
     assert f"x[{','.join(map(str, shapes['x']))}]" in raised.value.what
+
+
+ONES = {
+    "square": (4, 3, 3, 3), "back": (3, 4, 3, 3), "matrix": (4, 3), "row": (4,), "w": (1, 6, 3),
+    "r": (1, 6, 2), "state": (1, 1, 2),
+}  # fmt: skip
+"""Weights of the nodes below."""
+
+
+@pytest.mark.parametrize(
+    ("shape", "body", "fits"),
+    [
+        ((1, 5, 8, 8), "y = Conv (x, square)", (1, 3, 8, 8)),
+        ((1, 5, 8, 8), "y = ConvTranspose (x, back)", (1, 3, 8, 8)),
+        ((1, 5, 4, 4), 'y = com.microsoft.FusedConv <activation="Relu"> (x, square)', (1, 3, 4, 4)),
+        ((1, 5), 'y = Einsum <equation = "ij,jk->ik"> (x, matrix)', (1, 4)),
+        ((2, 5), "y = com.microsoft.FusedMatMul <transB = 1> (x, matrix)", (2, 3)),
+        ((2, 5), "y = LayerNormalization (x, row)", (2, 4)),
+        ((2, 5), "y = SimplifiedLayerNormalization (x, row)", (2, 4)),
+        ((4, 1, 5), "y, h = GRU <hidden_size = 2> (x, w, r)", (4, 1, 3)),
+        ((4, 2, 3), "y, h = GRU <hidden_size = 2> (x, w, r, , , state)", (4, 1, 3)),
+    ],
+)  # fmt: skip
+def test_no_work_is_counted_of_operands_that_onnx_takes_and_no_runtime(shape, body, fits):
+    """A Conv of 5 channels by weights for 3 counted 3,888 MACs."""
+    weights = {name: np.ones(of, np.float32) for name, of in ONES.items() if name in body}
+    axes = ",".join("ABCD"[: len(shape)])
+    head = '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> '
+    proto = parse(f"{head} g (float[{axes}] x) => (float[] y) {{ {body} }}", **weights)
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    assert runs(proto, {"x": np.ones(fits, np.float32)})
+    assert tracer.count(proto, dims=dict(zip("ABCD", fits, strict=False)), in_process=True)
+    assert not runs(proto, {"x": np.ones(shape, np.float32)})
+    with pytest.raises(InputError, match=r"do not fit the operator or its attributes") as raised:
+        tracer.count(proto, dims=dict(zip("ABCD", shape, strict=False)), in_process=True)
+    assert f"x[{','.join(map(str, shape))}]" in raised.value.what
+    assert proto.graph.node[0].op_type in raised.value.what
 
 
 def test_commands_choose_alike_and_say_it_first():

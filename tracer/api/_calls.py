@@ -237,8 +237,10 @@ def _hint(record: Any, unknown: Iterable[str]) -> str:
                 public = getattr(package, word)
                 known = is_dataclass(public) and name in (own.name for own in fields(public))
                 return f"Give {each.name}=tracer.{word}({f'{name}=' if known else ''}…)"
-        return suggest(name, (each.name for each in fields(record)))
-    return ""
+        meant = names_of_options(record).get("--" + name.replace("_", "-"))
+        return f"Give {meant}=…" if meant else suggest(name, (f.name for f in fields(record)))
+    places = [each.name for each in fields(record) if not each.kw_only]
+    return f"Without a name it takes: {', '.join(places)}"
 
 
 def by_name(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

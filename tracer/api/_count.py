@@ -28,7 +28,7 @@ from tracer.inputs.request import (
     request_for,
     with_overrides,
 )
-from tracer.inputs.sizes import batch_of, choose, require_fit
+from tracer.inputs.sizes import batch_of, choose, misfit, require_fit
 from tracer.limits import Limits, enforced
 from tracer.records import environment
 from tracer.records.model_info import ModelInfo
@@ -131,6 +131,8 @@ def _counted(
     types = sizes.types
     typed_model = TypedModel(model, types)
     counted = cost(typed_model, sizes.calls, convention)
+    if counted.misfit and sizes.calls is None:
+        raise misfit(model, sizes.shapes, counted.misfit)
     energies = pricing and pricing.energies(typed_model, counted.table)
     needs = memory(typed_model, idle=counted.idle)
     repeats = counted.repeats if any(times != 1 for times in counted.repeats.values()) else {}
@@ -156,6 +158,7 @@ def _of_a_phase(decoder: Decoder, call: Count, phase: Phase) -> _Sizes:
     step = phase.step(entries)
     decoder.check_nodes(step)
     shapes = decoder.shapes(step)
+    require_fit(decoder.model, shapes)
     types = infer(decoder.model, shapes).updated(decoder.presents(step))
     return _Sizes(shapes, types, None, (), phase)
 

@@ -52,7 +52,8 @@ def diff(call: DiffArguments) -> GraphDiff:
     of the second have the names of the first, or else its order. Nodes of one operator with equal
     results are the same; other nodes between equal tensors became each other; behind a change, or
     if one graph is quantised, nodes are matched by what they read, by their weights and by their
-    readers. Bodies of If, Loop and Scan are parts of their node. `traces` add the times of nodes.
+    readers. Bodies of If, Loop and Scan are parts of their node. Where shapes of inputs differ, no
+    values are compared. `traces` add the times of nodes.
 
     Raises the errors of `tracer.errors` for models that cannot run, InputError for models with
     other inputs, and UsageError for traces of others.
@@ -68,6 +69,7 @@ def diff(call: DiffArguments) -> GraphDiff:
     from tracer.exporters.subject import open_subject, runnable_form
     from tracer.graph import stored_weights
     from tracer.graph.operators import rounds_values
+    from tracer.graph.shape_inference import symbol_sizes
     from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
 
     opened = [open_subject(source) for source in (call.first, call.second)]
@@ -86,8 +88,20 @@ def diff(call: DiffArguments) -> GraphDiff:
     own = names if {*names} == {*own} else own
     request = request_for(call.first, first, call.batch, call.dims, call.inputs, call.seed)
     feedset, ran = on_sizes_that_run(request, lambda feeds: _tensors(first, feeds.feeds, call))
-    before, after = [ran], list[Mapping[str, Any]]()
-    for each in (feedset, *request.further_feeds(feedset)):
+    before, after, of_shapes = [ran], list[Mapping[str, Any]](), list[str]()
+    try:
+        renamed = zip(names, own, strict=True)
+        symbol_sizes(second, {to: feedset.shapes[n] for n, to in renamed if n in feedset.shapes})
+    except InputError as error:  # no values fit both models
+        if call.inputs is not None:
+            raise
+        of_shapes.append(f"{error.what}: each model has inputs of its own, and nodes are matched "
+                         "by weights and by what they read, not by values")  # fmt: skip
+        request = request_for(call.second, second, None, {}, None, call.seed)
+        after.append(
+            on_sizes_that_run(request, lambda feeds: _tensors(second, feeds.feeds, call))[1]
+        )
+    for each in () if of_shapes else (feedset, *request.further_feeds(feedset)):
         call.report(len(after), 2, "running both models")
         before += [_tensors(first, each.feeds, call)] if after else []
         feeds = dict(zip(own, map(each.feeds.__getitem__, names), strict=True))
@@ -100,7 +114,7 @@ def diff(call: DiffArguments) -> GraphDiff:
     call.report(0, 0, "comparing values")
     settings: dict[str, Any] = {"batch": call.batch, "dims": dict(call.dims or {})}
     settings |= {"seed": call.seed, "inputs": None if call.inputs is None else str(call.inputs)}
-    notes = tuple(dict.fromkeys((*first.notes, *second.notes, *feedset.notes)))
+    notes = tuple(dict.fromkeys((*of_shapes, *first.notes, *second.notes, *feedset.notes)))
     equal = equal_tensors(*graphs, is_quantised or rounds[0][0])
     return compare_graphs(*graphs, equal, settings, notes, times)
 

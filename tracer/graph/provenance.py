@@ -30,6 +30,8 @@ _TORCH_SCOPES = "pkg.torch.onnx.name_scopes"
 _TORCH_STACK = "pkg.torch.onnx.stack_trace"
 _NO_MODULE = "_empty_nn_module_stack"
 """What torch writes as the module of a node outside all modules."""
+_FUSED_BY = re.compile(r"(/\w+Fusion/?(_token_\d+)?)+$")
+"""What onnxruntime adds to the name of the node that it writes in place of several."""
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
@@ -70,7 +72,7 @@ def module_of(node: onnx.NodeProto) -> str | None:
         paths = _literal(props[_TORCH_SCOPES])
         module = str(paths[-2]) if isinstance(paths, list) and len(paths) > 1 else _NO_MODULE
         return None if module.startswith(_NO_MODULE) else module
-    name = node.name
+    name = _FUSED_BY.sub("", node.name)
     scopes = name.partition(";")[0].removeprefix("/").split("/")[:-1] if "/" in name else []
     if not all(scopes):
         return None

@@ -201,12 +201,17 @@ def require_fit(model: Model, shapes: shape_inference.Shapes) -> None:
         return
     found = _MISFIT.search(str(shape_inference.Trial(model).failure(shapes)))
     if found and shape_inference.Trial(model).fits({}):
-        sized = ", ".join(f"{name}[{','.join(map(str, of))}]" for name, of in shapes.items())
         node = f" '{found['node']}'" if found["node"] else ""
-        raise InputError(
-            f"{model.name} does not fit the inputs {sized}: {found['op']}{node}: {found['why']}",
-            "Set other sizes with --batch or --dim; --run counts with the shapes of a run.",
-        )
+        raise misfit(model, shapes, f"{found['op']}{node}: {found['why']}")
+
+
+def misfit(model: Model, shapes: shape_inference.Shapes, why: str) -> InputError:
+    """Returns the error of inputs that make shapes contradict each other; `why` has the node."""
+    sized = ", ".join(f"{name}[{','.join(map(str, of))}]" for name, of in shapes.items())
+    return InputError(
+        f"{model.name} does not fit the inputs {sized}: {why}",
+        "Set other sizes with --batch, --dim, --prefill or --past; --run has the shapes of a run.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,8 +425,14 @@ def _usual_sizes(model: Model, declared: Declared, name: str, axis: int) -> Usua
     if kind.dtype.startswith(("int32", "int64", "bool")):
         return TOKENS if len(shape) <= 2 else OTHER
     opened = [at for at, dim in enumerate(shape) if at and not isinstance(dim, int)]
-    if len(shape) == 4 and opened in ([1], [2]) and axis in opened and _OF_CACHE.search(name):
-        return SEQUENCE
+    if len(shape) == 4 and opened in ([1], [2]) and axis in opened:
+        joined = [
+            (node.op_type, position, each.i % 4)
+            for node, position in demands.readers(model, ("", name))
+            for each in node.proto.attribute
+        ]
+        if _OF_CACHE.search(name) or joined == [("Concat", 0, axis)]:  # new tokens follow it
+            return SEQUENCE
     if len(shape) == 4:  # channels are first unless they are last
         is_last = shape[3] in _COLOURS and shape[1] not in _COLOURS
         return IMAGE if axis in ((1, 2) if is_last else (2, 3)) else CHANNELS

@@ -66,7 +66,7 @@ class Peaks:
     bytes per second of main memory; None if not measured. `products` are those of a card by further
     types, such as `tf32`. `cpu_share` is the share of CPU time that the threads got in the best
     tries: well below 1, other programs made the peaks too low. `load` is what other programs did
-    during all tries.
+    during all tries. `cache` is the size of the last-level cache in bytes, 0 if it is not known.
     """
 
     threads: int
@@ -77,6 +77,7 @@ class Peaks:
     load: Load | None = None
     card: str = ""
     products: Mapping[str, Peak] = field(default_factory=dict)
+    cache: int = 0
 
     @property
     def is_busy(self) -> bool:

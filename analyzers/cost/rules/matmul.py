@@ -15,6 +15,7 @@ from tracer.analyzers.cost.count import (
     counts,
     known_sum,
     per_input,
+    require,
     total,
 )
 from tracer.analyzers.cost.rules import reduction
@@ -89,6 +90,10 @@ def _fused_matmul(op: Operation) -> Count:
     shape, outputs = op.input(0).shape, op.output().size
     rows = 0 if op.integer("transBatchA", 0) else -2
     inner = shape[rows] if op.integer("transA", 0) and len(shape) > 1 else shape[-1]
+    right = op.input(1).known_shape
+    if right and len(right) > 1:
+        first = 0 if op.integer("transBatchB", 0) else -2
+        require(inner == right[-1 if op.integer("transB", 0) else first])
     scale = Count(muls=outputs if op.number("alpha", 1.0) != 1.0 else 0)
     return Count(macs=outputs * inner) + scale + per_element(op.text("activation", "")) * outputs
 
@@ -174,6 +179,7 @@ def _labels(op: Operation) -> tuple[dict[str, int], set[str]]:
         if len(labels) != len(shape):
             raise UnknownWorkError(f"'{term}' does not fit the shape {list(shape)}")
         for label, size in zip(labels, shape, strict=True):
+            require(1 in (size, sizes.get(label, 1)) or size == sizes[label])
             sizes[label] = max(sizes.get(label, 1), size)
     if not arrow:  # without an output term: the labels that occur once, and the ellipsis
         return sizes, {name for name in sizes if left.count(name) == 1 or name.startswith(".")}

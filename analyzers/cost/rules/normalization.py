@@ -11,7 +11,15 @@ Scale and shift are one operation per element each.
 
 import math
 
-from tracer.analyzers.cost.count import Bytes, Count, Operation, counts, known_sum, total
+from tracer.analyzers.cost.count import (
+    Bytes,
+    Count,
+    Operation,
+    counts,
+    known_sum,
+    require,
+    total,
+)
 from tracer.analyzers.cost.rules.elementwise import PER_ELEMENT
 from tracer.analyzers.cost.rules.quantization import DEQUANTISE
 from tracer.graph.operators import MICROSOFT
@@ -32,6 +40,7 @@ def _batch(op: Operation) -> Count:
 @counts("InstanceNormalization")
 def _instance(op: Operation) -> Count:
     groups = math.prod(op.input(0).shape[:2])
+    require(op.input(1).size == op.input(0).shape[1])
     return normalise(op.input(0).size, groups) + (SCALE + SHIFT) * op.input(0).size
 
 
@@ -43,13 +52,13 @@ def _group(op: Operation) -> Count:
 
 @counts("LayerNormalization", domain=("", MICROSOFT))
 def _layer(op: Operation) -> Count:
-    return _layer_norm(op, shift=2)
+    return _layer_norm(op, scale=1)
 
 
 @counts("RMSNormalization")
 @counts("SimplifiedLayerNormalization", domain=("", MICROSOFT))
 def _rms(op: Operation) -> Count:
-    return root_mean_square(op.input(0).size, rows(op)) + SCALE * op.input(0).size
+    return root_mean_square(op.input(0).size, rows(op)) + _scaled(op, 1)
 
 
 @counts("MeanVarianceNormalization")
@@ -95,14 +104,14 @@ def rows(op: Operation) -> int:
 @counts("SkipLayerNormalization", domain=MICROSOFT)
 def _skip_layer(op: Operation) -> Count:
     residual = Count(adds=1 + op.has(4)) * op.input(0).size
-    return residual + _layer_norm(op, shift=3)
+    return residual + _layer_norm(op, scale=2)
 
 
 @counts("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def _skip_rms(op: Operation) -> Count:
     elements = op.input(0).size
     residual = Count(adds=1 + op.has(3)) * elements
-    return residual + root_mean_square(elements, rows(op)) + SCALE * elements
+    return residual + root_mean_square(elements, rows(op)) + _scaled(op, 2)
 
 
 @counts("GroupNorm", "SkipGroupNorm", domain=MICROSOFT)
@@ -143,7 +152,14 @@ def _quantized_embed(op: Operation) -> Count:
     return DEQUANTISE * dequantised + _embed(op)
 
 
-def _layer_norm(op: Operation, shift: int) -> Count:
+def _layer_norm(op: Operation, scale: int) -> Count:
     elements = op.input(0).size
-    affine = SCALE + SHIFT if op.has(shift) else SCALE
-    return normalise(elements, rows(op)) + affine * elements
+    shift = SHIFT * elements if op.has(scale + 1) else Count()
+    return normalise(elements, rows(op)) + _scaled(op, scale) + shift
+
+
+def _scaled(op: Operation, scale: int) -> Count:
+    shape, factors = op.input(0).shape, op.input(scale).known_shape or ()
+    axes = zip(reversed(factors), reversed(shape), strict=False)
+    require(len(factors) <= len(shape) and all(size in (1, n) for size, n in axes))
+    return SCALE * op.input(0).size

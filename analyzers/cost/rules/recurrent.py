@@ -1,6 +1,6 @@
 """Recurrent layers over the full, padded sequence: W x + R h per step, then the gates."""
 
-from tracer.analyzers.cost.count import Count, Operation, counts
+from tracer.analyzers.cost.count import Count, Operation, counts, require
 from tracer.analyzers.cost.rules.elementwise import per_element
 from tracer.graph.operators import MICROSOFT
 
@@ -22,6 +22,10 @@ def _recurrent(op: Operation) -> Count:
     gates, activations, state = _CELLS[cell]
     steps = op.input(0).shape[0] * op.input(0).shape[1]
     weights, recurrence = op.input(1), op.input(2)
+    require(op.input(0).shape[2] == weights.shape[2 if cell == op.op_type else 1])
+    batch = 0 if op.integer("layout", 0) else 1
+    if op.has(5) and (state_before := op.input(5).known_shape):
+        require(op.input(0).shape[batch] == state_before[batch])
     directions = weights.shape[0]
     units = op.integer("hidden_size", 0) or recurrence.shape[-1]
     preactivations = Count(adds=gates * (3 if op.has(3) else 1))  # two biases, and input + state

@@ -17,6 +17,7 @@ from tracer.analyzers.cost.count import (
     UnknownWorkError,
     counts,
     per_input,
+    require,
 )
 from tracer.analyzers.cost.rules.elementwise import per_element
 from tracer.analyzers.cost.rules.quantization import REQUANTISE, zero_points
@@ -36,6 +37,10 @@ def _conv(op: Operation) -> Count:
 def convolution(op: Operation, weight: int) -> Count:
     """Counts the MACs of a convolution; its weights [M, C/group, window] are input `weight`."""
     _, channels, *window = op.input(weight).shape
+    given = op.input(0).known_shape
+    if given and op.node.domain != _BLOCKED and not op.op_type.startswith("Nhwc"):
+        is_last = bool(op.integer("channels_last", 0))
+        require(given[-1 if is_last else 1] == channels * op.integer("group", 1))
     per_output = Count(macs=channels * math.prod(window), channel_sums=channels)
     return per_output * op.output().size
 
@@ -51,6 +56,7 @@ def _conv_transpose(op: Operation) -> Count:
     """Counts the MACs of a transposed convolution, with its cropped outputs, and the bias."""
     inputs = op.input(0).size
     channels, *rest = op.input(1).shape  # C, M/group, window
+    require(op.input(0).shape[1] == channels)
     sums = op.output().size * (channels // op.integer("group", 1))
     count = Count(macs=inputs * math.prod(rest), channel_sums=sums)
     return count + bias(op, 2 if op.op_type == "ConvTranspose" else 3)

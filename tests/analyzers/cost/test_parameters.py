@@ -179,3 +179,19 @@ def test_a_scan_may_claim_any_number_of_sequences(sequences):
     model = loading.from_proto(parse(text, layers=np.ones((3, 4, 4), np.float32)))
     types = shape_inference.infer(model, {"x": (1, 4)})
     assert cost(TypedModel(model, types)).parameters[0] == (48 if sequences > 0 else 0)
+
+
+@pytest.mark.parametrize("low", [-1e9, 0.5])
+def test_one_number_that_a_mask_writes_has_no_axis_of_waves(low):
+    """Where, with a number of no axes, in the file: as every decoder's mask has it."""
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[2,3] x, bool[2,4] mask) => (float[2,4] y) {
+        scores = MatMul (x, weight)
+        y = Where (mask, scores, low)
+    }"""
+    weight = np.ones((3, 4), np.float32)
+    proto = parse(text, weight=weight, low=np.array(low, np.float32))
+    proto.producer_name = "pytorch"
+    model = loading.from_proto(proto)
+    typed = TypedModel(model, shape_inference.infer(model, {}))
+    assert cost(typed).parameters == (weight.size, weight.nbytes)
