@@ -32,6 +32,8 @@ _MOST_CACHED = 1152 << 20
 """Bytes of the largest last-level cache of a processor (EPYC 9684X). What a run reads beyond them
 comes from main memory, on any machine; less may be in a cache, which the roof of memory is not of.
 """
+_LEAST_CACHED = 4 << 20
+"""Bytes of a last-level cache whose size is not known."""
 _LEAST_TOLD, _ROUNDED = 0.001, 0.1
 _MICROS = 999.5
 """Times from here on are told in ms."""
@@ -133,6 +135,16 @@ class Evidence:
         """The rows with a reliable time."""
         return self.rows[is_sure(self.rows)]
 
+    @property
+    def from_memory(self) -> pd.DataFrame:
+        """The reliable rows that move more than the last-level cache holds.
+
+        Others may seem near the roof of memory: a slow function on what is in a cache.
+        """
+        rows, cache = self.sure, (self.peaks.cache if self.peaks else 0) or _LEAST_CACHED
+        moved = (rows["bytes_read"] + rows["bytes_written"]) / rows["calls"]
+        return rows[(moved > cache) | ((rows["params"] > 0) & (self._read_bytes > cache))]
+
     def at_most_by_settings(self) -> float | None:
         """Returns the speed-up of a run if each product reached its roof, on all processors.
 
@@ -163,7 +175,7 @@ class Evidence:
         """
         if self.peaks is None:
             return None
-        read = self.read_bytes
+        read = self._read_bytes
         beyond = max(0.0, fewer * read - _MOST_CACHED) / max(1, read)
         products = self.rows[self.rows["macs"].fillna(0) > 0]
         integer = [k.name for k in self.run.kernels if arithmetic(k) == INT8]
@@ -187,7 +199,7 @@ class Evidence:
         return None if least.isna().any() else 1e6 * float(least.sum())
 
     @property
-    def read_bytes(self) -> int:
+    def _read_bytes(self) -> int:
         """The bytes of the weights and inputs that a run reads, each once."""
         made = {name for kernel in self.run.kernels for name in kernel.outputs}
         read = {

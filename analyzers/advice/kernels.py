@@ -358,8 +358,6 @@ _NEAR_COMPUTE, _INT8_BITS = 0.6, 8
 _WORTHWHILE = 1.3
 """Least ratio of the int8 peak to the float32 peak that is worth a mention."""
 _NEAR_MEMORY = 0.5
-_LEAST_CACHE = 4 << 20
-"""Bytes of the last-level cache where its size is not known."""
 _WEIGHTED = ("Conv", "Gemm", "MatMul")
 _FEWEST_BITS = 4
 """Bits of the narrowest weights that are tried."""
@@ -395,18 +393,11 @@ def compute_bound(evidence: Evidence) -> Advice | None:
 
 
 def memory_bound(evidence: Evidence) -> Advice | None:
-    """Returns advice if kernels reach half of the memory roof, and are not above it.
-
-    What the cache holds is left out: a slow function on it may move bytes at the rate of memory.
-    """
-    if evidence.peaks is None:
-        return None
-    rows, cache = evidence.sure, evidence.peaks.cache or _LEAST_CACHE
+    """Returns advice if kernels reach half of the memory roof, and are not above it."""
+    rows = evidence.from_memory
     rows = rows[(rows["bound"] == MEMORY) & rows["roof_fraction"].between(_NEAR_MEMORY, ABOVE)]
-    moved = (rows["bytes_read"] + rows["bytes_written"]) / rows["calls"]
-    rows = rows[(moved > cache) | ((rows["params"] > 0) & (evidence.read_bytes > cache))]
     share = float(rows["time_share"].sum())
-    if share < _LEAST["memory_bound"]:
+    if evidence.peaks is None or share < _LEAST["memory_bound"]:
         return None
     rate, peak = mean(rows, "gbytes_per_s"), evidence.peaks.memory.rate / 1e9
     intensity = mean(rows, "gflops_per_s") / rate

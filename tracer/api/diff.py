@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracer.analyzers.graph_diff import GraphDiff
     from tracer.exporters.subject import ModelSource
     from tracer.graph.model import Model
-    from tracer.inputs.feedset import Feeds
+    from tracer.inputs.feedset import Feeds, FeedSet
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,7 @@ def diff(call: DiffArguments) -> GraphDiff:
     of the second have the names of the first, or else its order. Nodes of one operator with equal
     results are the same; other nodes between equal tensors became each other; behind a change, or
     if one graph is quantised, nodes are matched by what they read, by their weights and by their
-    readers. Bodies of If, Loop and Scan are parts of their node. Where shapes of inputs differ, no
-    values are compared. `traces` add the times of nodes.
+    readers. Bodies of If, Loop and Scan are parts of their node. `traces` add the times of nodes.
 
     Raises the errors of `tracer.errors` for models that cannot run, InputError for models with
     other inputs, and UsageError for traces of others.
@@ -69,7 +68,6 @@ def diff(call: DiffArguments) -> GraphDiff:
     from tracer.exporters.subject import open_subject, runnable_form
     from tracer.graph import stored_weights
     from tracer.graph.operators import rounds_values
-    from tracer.graph.shape_inference import symbol_sizes
     from tracer.inputs.request import on_sizes_that_run, request_for, with_overrides
 
     opened = [open_subject(source) for source in (call.first, call.second)]
@@ -81,27 +79,14 @@ def diff(call: DiffArguments) -> GraphDiff:
     first, second = (runnable_form(with_overrides(m, call.inputs)).executed for m in opened)
     names, own = ([value.name for value in model.inputs] for model in (first, second))
     if len(names) != len(own):
-        raise InputError(
-            f"{first.name} has {plural(len(names), 'input')} and {second.name} {len(own)}",
-            "Graphs with the same inputs are compared, by name or in order.",
-        )
+        told = f"{first.name} has {plural(len(names), 'input')} and {second.name} {len(own)}"
+        raise InputError(told, "Graphs with the same inputs are compared, by name or in order.")
     own = names if {*names} == {*own} else own
     request = request_for(call.first, first, call.batch, call.dims, call.inputs, call.seed)
     feedset, ran = on_sizes_that_run(request, lambda feeds: _tensors(first, feeds.feeds, call))
-    before, after, of_shapes = [ran], list[Mapping[str, Any]](), list[str]()
-    try:
-        renamed = zip(names, own, strict=True)
-        symbol_sizes(second, {to: feedset.shapes[n] for n, to in renamed if n in feedset.shapes})
-    except InputError as error:  # no values fit both models
-        if call.inputs is not None:
-            raise
-        of_shapes.append(f"{error.what}: each model has inputs of its own, and nodes are matched "
-                         "by weights and by what they read, not by values")  # fmt: skip
-        request = request_for(call.second, second, None, {}, None, call.seed)
-        after.append(
-            on_sizes_that_run(request, lambda feeds: _tensors(second, feeds.feeds, call))[1]
-        )
-    for each in () if of_shapes else (feedset, *request.further_feeds(feedset)):
+    before, of_first = [ran], dict(zip(own, names, strict=True))
+    after, of_shapes = _run_apart(second, of_first, feedset, call)
+    for each in () if after else (feedset, *request.further_feeds(feedset)):
         call.report(len(after), 2, "running both models")
         before += [_tensors(first, each.feeds, call)] if after else []
         feeds = dict(zip(own, map(each.feeds.__getitem__, names), strict=True))
@@ -117,6 +102,29 @@ def diff(call: DiffArguments) -> GraphDiff:
     notes = tuple(dict.fromkeys((*of_shapes, *first.notes, *second.notes, *feedset.notes)))
     equal = equal_tensors(*graphs, is_quantised or rounds[0][0])
     return compare_graphs(*graphs, equal, settings, notes, times)
+
+
+def _run_apart(
+    second: Model, names: Mapping[str, str], feedset: FeedSet, call: DiffArguments
+) -> tuple[list[Mapping[str, Any]], tuple[str, ...]]:
+    """Returns the tensors of B on inputs of its own, and a note, if A's do not fit.
+
+    `names` are the inputs of A by those of B. Inputs of a file stay as they are: onnxruntime tells
+    what does not fit.
+    """
+    from tracer.graph.shape_inference import symbol_sizes
+    from tracer.inputs.request import on_sizes_that_run, request_for
+
+    try:
+        shapes = {own: feedset.shapes[n] for own, n in names.items() if n in feedset.shapes}
+        symbol_sizes(second, shapes)
+    except InputError as error:
+        if call.inputs is None:
+            request = request_for(call.second, second, None, {}, None, call.seed)
+            _, ran = on_sizes_that_run(request, lambda own: _tensors(second, own.feeds, call))
+            what = "nodes are matched by weights and by what they read, not by values"
+            return [ran], (f"{error.what}: each model has inputs of its own, and {what}",)
+    return [], ()
 
 
 def _times(model: Model, path: str | Path) -> Mapping[str, float]:
