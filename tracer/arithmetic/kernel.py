@@ -403,7 +403,7 @@ def _results_of_numbers(replay: Replay, kernel: Kernel, rule: Rule, inputs: Inpu
     return min(output.size for output in outputs) if is_equal else None
 
 
-def kinds_of_numbers(values: Iterable[Any]) -> list[str]:
+def kinds_of(values: Iterable[Any]) -> list[str]:
     """Returns which of `KINDS_OF_NUMBERS` are among arrays."""
     kinds = dict.fromkeys(KINDS_OF_NUMBERS, False)
     for each in values:

@@ -10,15 +10,7 @@ import onnx
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
-from tracer.arithmetic.kernel import (
-    Inputs,
-    Kernel,
-    NotKnown,
-    Rule,
-    are_equal,
-    kinds_of_numbers,
-    parts,
-)
+from tracer.arithmetic.kernel import Inputs, Kernel, NotKnown, Rule, are_equal, kinds_of, parts
 from tracer.arithmetic.replays import replay_of
 from tracer.errors import ModelError, TracerError
 from tracer.executors.onnxruntime import all_outputs, feeding, kernel_nodes, sessions
@@ -215,7 +207,7 @@ def replay_node(
     rule, reason = None, ""
     try:
         rule = rule_of(kernel)
-        among = kinds_of_numbers(kernel.values(values)) if rule.fails else []
+        among = kinds_of(kernel.values(values)) if rule.fails else []
         if failing := [kind for kind in rule.fails if kind in among]:
             raise NotKnown(f"'{rule.text}' does not hold with {' and '.join(failing)}")
     except NotKnown as unknown:

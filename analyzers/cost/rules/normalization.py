@@ -11,15 +11,7 @@ Scale and shift are one operation per element each.
 
 import math
 
-from tracer.analyzers.cost.count import (
-    Bytes,
-    Count,
-    Operation,
-    counts,
-    known_sum,
-    require,
-    total,
-)
+from tracer.analyzers.cost.count import Bytes, Count, Operation, counts, known_sum, require, total
 from tracer.analyzers.cost.rules.elementwise import PER_ELEMENT
 from tracer.analyzers.cost.rules.quantization import DEQUANTISE
 from tracer.graph.operators import MICROSOFT

@@ -23,14 +23,7 @@ from typing import Any, TypeAlias
 import onnx
 
 from tracer.executors.onnxruntime.profile_events import Label
-from tracer.graph.model import (
-    IR_WITH_UNLISTED_WEIGHTS,
-    Model,
-    Node,
-    encoded,
-    graphs,
-    node_protos,
-)
+from tracer.graph.model import IR_WITH_UNLISTED_WEIGHTS, Model, Node, encoded, graphs, node_protos
 from tracer.records import environment
 from tracer.records.trace import Kernel
 from tracer.support.types import FloatArray
