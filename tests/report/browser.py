@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ def missing() -> str:
 def opened() -> Iterator[Any]:
     """A selenium driver of Chromium that fetches nothing, and logs requests and messages."""
     os.environ["SE_OFFLINE"] = "true"
+    import psutil
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
@@ -40,10 +41,14 @@ def opened() -> Iterator[Any]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options, Service(shutil.which("chromedriver")))
+    started = psutil.Process(driver.service.process.pid).children(recursive=True)
     try:
         yield driver
     finally:
         driver.quit()
+        for process in started:  # on a busy machine the driver may end before its browser does
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 class Browser:
