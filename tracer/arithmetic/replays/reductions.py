@@ -116,14 +116,14 @@ class _Pooling:
     def _columns(self, maps: Array, slid: Window, keep: Fold) -> Array:
         """Folds all axes but the last, in vectors and what is left over, then across."""
         last, start = maps.ndim - 2, _LOWEST if self.is_max else _ZERO
-        folds = (_keep_second, _keep_first) if self.is_max else (np.add, np.add)
-        first = None if last == 1 else start
-        columns, others = (_folded(maps, slid, last, fold, first) for fold in folds)
-        alone = columns.shape[-1] // _LANES * _LANES
-        columns[..., alone:] = others[..., alone:]
+        fold, first = _keep_second if self.is_max else np.add, None if last == 1 else start
+        columns = _folded(maps, slid, last, fold, first)
+        if self.is_max:
+            alone = columns.shape[-1] // _LANES * _LANES
+            columns[..., alone:] = _folded(maps[..., alone:], slid, last, _keep_first, first)
         padded = _padded(columns, slid, [last], start)
         across = [_slice(padded, slid, (k,), last) for k in range(slid.kernel[-1])]
-        return np.asarray(reduce(folds[0], across))
+        return np.asarray(reduce(fold, across))
 
     def _lanes(self, maps: Array, slid: Window, keep: Fold) -> Array:
         """Folds whole maps, each a sequence of vectors and what is left over."""
